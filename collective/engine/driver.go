@@ -1,0 +1,344 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// Driver makes the ports of a process move: see the package comment. Make it with NewDriver.
+type Driver struct {
+	crowded atomic.Bool
+	bubble  chan struct{} // a simulated process: sleep on this, do not spin
+
+	token  atomic.Bool
+	events atomic.Bool // there is something in the inbox, a request, or a failed port
+
+	mu       sync.Mutex
+	inbox    []submission
+	requests []request
+	parked   []*Call
+	nparked  atomic.Int32
+	pumping  bool
+
+	endpoints atomic.Pointer[[]transport.Endpoint]
+
+	lanes []*Lane // with tasks; belongs to the holder of the token
+	sleeper
+}
+
+// submission is a task for a lane, not yet in its queue.
+type submission struct {
+	lane *Lane
+	task *Task
+}
+
+// request is something to be done while holding the token.
+type request struct {
+	do   func()
+	done chan struct{}
+}
+
+// NewDriver returns a driver for real ranks: it spins, yields, and sleeps in the kernel.
+func NewDriver() *Driver { return &Driver{} }
+
+// NewSimulatedDriver returns a driver that neither spins nor sleeps in the kernel, but on a channel and a timer: for
+// ranks inside a testing/synctest bubble.
+func NewSimulatedDriver() *Driver { return &Driver{bubble: make(chan struct{}, 1)} }
+
+// SetCrowded says that there are more ranks on the host than processors: then waiting yields at once.
+func (d *Driver) SetCrowded(yes bool) { d.crowded.Store(yes) }
+
+// Attach lets the driver move an endpoint and be woken by it, until Detach.
+func (d *Driver) Attach(e transport.Endpoint) {
+	d.Exclusive(func() {
+		d.edit(func(es []transport.Endpoint) []transport.Endpoint { return append(es, e) })
+	})
+}
+
+// Detach ends Attach. The caller must have failed the ports that use the endpoint. When it returns the driver does
+// not touch it any more.
+func (d *Driver) Detach(e transport.Endpoint) {
+	d.Exclusive(func() {
+		d.edit(func(es []transport.Endpoint) []transport.Endpoint {
+			return slices.DeleteFunc(es, func(x transport.Endpoint) bool { return x == e })
+		})
+	})
+	d.mu.Lock()
+	none := d.event == 0
+	d.mu.Unlock()
+	if none {
+		d.aside.Wait()
+	}
+}
+
+func (d *Driver) edit(f func([]transport.Endpoint) []transport.Endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	es := f(slices.Clone(d.attached()))
+	d.endpoints.Store(&es)
+	d.watch(es)
+}
+
+func (d *Driver) attached() []transport.Endpoint {
+	if es := d.endpoints.Load(); es != nil {
+		return *es
+	}
+	return nil
+}
+
+// Exclusive runs f while nothing else touches the driver's ports and endpoints. f must not block or wait for
+// calls. Anyone may call it, but not from within f or from a method that the driver calls.
+func (d *Driver) Exclusive(f func()) {
+	r := request{f, make(chan struct{})}
+	d.mu.Lock()
+	d.requests = append(d.requests, r)
+	d.mu.Unlock()
+	d.alert()
+	<-r.done
+}
+
+// alert makes the holder of the token attend, or does so itself.
+func (d *Driver) alert() {
+	d.events.Store(true)
+	d.Wake()
+	if d.take() {
+		d.attend()
+		d.release()
+	}
+}
+
+// Start gives tasks[i] to lane first+i and returns. The call is done when all of them are. Calls of a port must be
+// started in the same order on all ranks: the caller serialises Start and Run per port.
+func (p *Port) Start(c *Call, first int, tasks ...*Task) {
+	d := p.driver
+	if d.take() {
+		d.attend()
+		d.accept(p, c, first, tasks)
+		d.pass()
+		d.release()
+		if !c.Done() {
+			d.pump()
+		}
+		return
+	}
+	c.reset(p, len(tasks))
+	d.mu.Lock()
+	for i, t := range tasks {
+		t.call = c
+		d.inbox = append(d.inbox, submission{p.lanes[first+i], t})
+	}
+	d.mu.Unlock()
+	d.events.Store(true)
+	d.Wake()
+	d.pump()
+}
+
+// accept puts tasks into the queues of their lanes.
+func (d *Driver) accept(p *Port, c *Call, first int, tasks []*Task) {
+	c.reset(p, len(tasks))
+	for i, t := range tasks {
+		t.call = c
+		d.enqueue(p.lanes[first+i], t)
+	}
+}
+
+func (d *Driver) enqueue(l *Lane, t *Task) {
+	if err := l.port.Err(); err != nil {
+		t.call.finish(err)
+		return
+	}
+	l.queue = append(l.queue, t)
+	if len(l.queue) == 1 {
+		l.begin()
+	}
+	if !l.active {
+		l.active = true
+		d.lanes = append(d.lanes, l)
+	}
+}
+
+// TryStart is Start for a caller that will wait at once: if nobody holds the token it takes it, so that Wait drives
+// without a hand-over, and reports true: then the caller must call Wait next. Otherwise it does what Start does.
+func (p *Port) TryStart(c *Call, first int, tasks ...*Task) (holds bool) {
+	d := p.driver
+	if !d.take() {
+		p.Start(c, first, tasks...)
+		return false
+	}
+	if d.events.Load() {
+		d.attend()
+	}
+	d.accept(p, c, first, tasks)
+	return true
+}
+
+// Wait drives until the call is done and returns its outcome; holds is what TryStart said. When ctx ends first, the
+// port fails with its cause: the ranks would no longer agree what comes next.
+func (c *Call) Wait(ctx context.Context, holds bool) error {
+	d := c.port.driver
+	for !c.Done() {
+		if holds || d.take() {
+			d.drive(ctx, c)
+			d.release()
+			holds = false
+			continue
+		}
+		d.park(ctx, c)
+	}
+	if holds {
+		d.release()
+	}
+	return c.err
+}
+
+func (d *Driver) take() bool { return d.token.CompareAndSwap(false, true) }
+
+// release gives the token back and offers it to a parked waiter. What arrived in the meantime is left for whoever
+// comes next: a waiter or the pump.
+func (d *Driver) release() {
+	for {
+		d.token.Store(false)
+		if d.nparked.Load() > 0 {
+			d.mu.Lock()
+			if len(d.parked) > 0 {
+				d.parked[0].poke()
+			}
+			d.mu.Unlock()
+		}
+		if !d.events.Load() || !d.take() {
+			return
+		}
+		d.attend()
+	}
+}
+
+// park sleeps until the call is done, the token is offered or ctx ends.
+func (d *Driver) park(ctx context.Context, c *Call) {
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
+	}
+	if !c.state.CompareAndSwap(running, parked) {
+		return
+	}
+	d.mu.Lock()
+	d.parked = append(d.parked, c)
+	d.nparked.Store(int32(len(d.parked)))
+	d.mu.Unlock()
+	if d.token.Load() { // else it was released before we were listed
+		d.Wake() // the pump may sleep on the token: it must see that somebody waits
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			c.port.Fail(context.Cause(ctx))
+		}
+	}
+	d.mu.Lock()
+	d.parked = slices.DeleteFunc(d.parked, func(x *Call) bool { return x == c })
+	d.nparked.Store(int32(len(d.parked)))
+	if c.Done() && len(d.parked) > 0 && !d.token.Load() {
+		d.parked[0].poke() // the offer that we do not take
+	}
+	d.mu.Unlock()
+	c.state.CompareAndSwap(parked, running)
+}
+
+// attend takes the inbox in and ends failed ports.
+func (d *Driver) attend() {
+	d.events.Store(false)
+	d.mu.Lock()
+	inbox, requests := d.inbox, d.requests
+	d.inbox, d.requests = nil, nil
+	d.mu.Unlock()
+	for _, s := range inbox {
+		d.enqueue(s.lane, s.task)
+	}
+	for _, l := range d.lanes {
+		if l.port.failed.Load() != nil {
+			l.port.end()
+		}
+	}
+	for _, r := range requests {
+		r.do()
+		close(r.done)
+	}
+}
+
+// pass advances every lane once and reports whether anything moved.
+func (d *Driver) pass() bool {
+	if d.events.Load() {
+		d.attend()
+	}
+	moved := false
+	for i := 0; i < len(d.lanes); {
+		l := d.lanes[i]
+		m, err := l.advance()
+		moved = moved || m
+		if err != nil {
+			l.port.failed.CompareAndSwap(nil, &failure{err})
+			l.port.end()
+			moved = true
+		}
+		if len(l.queue) > 0 {
+			i++
+			continue
+		}
+		l.active = false
+		last := len(d.lanes) - 1
+		d.lanes[i] = d.lanes[last]
+		d.lanes[last] = nil
+		d.lanes = d.lanes[:last]
+	}
+	return moved
+}
+
+// drive makes everything move until c is done or, for a nil c, until somebody waits or nothing is left.
+func (d *Driver) drive(ctx context.Context, c *Call) {
+	var idle idleness
+	for {
+		moved := d.pass()
+		if c != nil && c.Done() || c == nil && (d.nparked.Load() > 0 || len(d.lanes) == 0) {
+			d.disarm(&idle)
+			return
+		}
+		for _, e := range d.attached() {
+			moved = e.Progress() || moved
+		}
+		if moved {
+			d.disarm(&idle)
+			idle = idleness{}
+			continue
+		}
+		d.idle(ctx, c, &idle)
+	}
+}
+
+// pump sees to it that calls move that nobody waits for.
+func (d *Driver) pump() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pumping {
+		return
+	}
+	d.pumping = true
+	go func() {
+		for nap := 100 * time.Microsecond; ; nap = min(2*nap, 5*time.Millisecond) { // most starts are followed by a wait
+			time.Sleep(nap)
+			if d.nparked.Load() == 0 && d.take() {
+				d.drive(context.Background(), nil)
+				d.mu.Lock()
+				rest := len(d.lanes) > 0 || len(d.inbox) > 0
+				d.pumping = rest
+				d.mu.Unlock()
+				d.release()
+				if !rest {
+					return
+				}
+			}
+		}
+	}()
+}

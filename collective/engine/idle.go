@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// How a driver waits. Source of the numbers: measurements on two-core hosts, BenchmarkExchange.
+const (
+	batch        = 64                     // polls between preemption points, about 2 µs
+	spinTime     = 200 * time.Microsecond // spin this long before sleeping
+	crowdedPolls = 16                     // polls before yielding when ranks outnumber processors
+	crowdedTurns = 64                     // yields before sleeping
+	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
+	checkEvery   = 64                     // passes between looks at the clock and the context
+)
+
+// idleness is a driver's state since something last moved.
+type idleness struct {
+	passes int
+	since  time.Time
+	armed  bool // bells are armed; one more pass, then sleep
+}
+
+// preemptible is a call with a stack frame, which assembly cannot be: the Go runtime stops a goroutine here.
+//
+//go:noinline
+func preemptible() {
+	var frame [16]byte
+	use(&frame)
+}
+
+//go:noinline
+func use(*[16]byte) {}
+
+// idle spends the time after a pass that moved nothing.
+func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
+	s.passes++
+	if d.bubble != nil {
+		d.look(ctx, c)
+		d.napInBubble()
+		return
+	}
+	if s.armed {
+		d.nap(napTime)
+		d.disarm(s)
+		s.passes, s.since = 1, time.Time{}
+		d.look(ctx, c)
+		return
+	}
+	crowded := d.crowded.Load()
+	polls := int32(batch)
+	if crowded {
+		polls = crowdedPolls
+	}
+	d.spin(polls)
+	preemptible()
+	if crowded {
+		osYield()
+		if s.passes%8 == 0 {
+			runtime.Gosched()
+			d.look(ctx, c)
+		}
+		if s.passes >= crowdedTurns {
+			d.arm(s)
+		}
+		return
+	}
+	if s.passes%8 != 0 {
+		return
+	}
+	if s.passes%checkEvery == 0 {
+		runtime.Gosched()
+		d.look(ctx, c)
+	}
+	now := time.Now()
+	if s.since.IsZero() {
+		s.since = now
+	} else if now.Sub(s.since) > spinTime {
+		d.look(ctx, c)
+		d.arm(s)
+	}
+}
+
+// spin polls the one word that must change, if there is only one, at most polls times.
+func (d *Driver) spin(polls int32) {
+	if len(d.lanes) == 1 {
+		if l := d.lanes[0]; l.arrival && l.waits.awaiter != nil {
+			k := l.waits
+			if word, old := k.awaiter.Awaits(); word != nil {
+				waitNot(word, old, polls)
+				return
+			}
+		}
+		pause(min(polls, 8))
+		return
+	}
+	pause(2)
+}
+
+// look asks whether what stands still may go on standing still.
+func (d *Driver) look(ctx context.Context, c *Call) {
+	if ctx.Err() != nil && c != nil {
+		c.port.failed.CompareAndSwap(nil, &failure{context.Cause(ctx)})
+		d.events.Store(true)
+		return
+	}
+	now := time.Now()
+	for _, l := range d.lanes {
+		stalled := l.port.opt.Stalled
+		if stalled == nil || len(l.queue) == 0 {
+			continue
+		}
+		call := l.queue[0].call
+		if call.began.IsZero() {
+			call.began, call.looked = now, now
+		}
+		if now.Sub(call.looked) < napTime/2 {
+			continue
+		}
+		call.looked = now
+		if err := stalled(call, now.Sub(call.began), l.port.peers()); err != nil {
+			l.port.failed.CompareAndSwap(nil, &failure{err})
+			d.events.Store(true)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/transport"
+)
+
+// Dial returns the connection of a port to a peer; it does not block.
+type Dial func(peer int) (transport.Conn, error)
+
+// Lane runs tasks one after the other, each by walking its plan. It belongs to the holder of
+// its driver's token.
+type Lane struct {
+	port   *Port
+	dial   Dial
+	stream int // of every conn
+	links  []link
+	queue  []*Task // queue[0] is running
+	active bool    // listed in the driver
+
+	ops   []collective.Op
+	pc    int
+	round int // of the running task
+	drain int // next of plan.To to wait for
+
+	base   [3]unsafe.Pointer // of In, Out, Temp
+	shift  [3]int            // what a piece's offset in a block is less in this space
+	stride [3]int            // bytes of a block
+	at     []int             // bytes from a block's start to a piece of this round
+	size   []int             // bytes of a piece
+	temp   []byte
+	views  []shown
+	srcs   []unsafe.Pointer // operands of the fold at hand
+
+	waits   *link // what pc waits for, if anything
+	arrival bool  // it waits for a message from there
+}
+
+// link is a lane's stream to one peer.
+type link struct {
+	stream  transport.Stream
+	awaiter transport.Awaiter // the stream's, or nil
+	peer    int
+	sent    uint64 // messages sent
+}
+
+// shown is a view that is out.
+type shown struct {
+	p    unsafe.Pointer
+	link *link
+}
+
+// link returns the link to a peer, which it opens at first use.
+func (l *Lane) link(peer int32) (*link, error) {
+	k := &l.links[peer]
+	if k.stream != nil {
+		return k, nil
+	}
+	conn, err := l.dial(int(peer))
+	if err != nil {
+		return nil, err
+	}
+	k.stream = conn.Stream(l.stream)
+	k.awaiter, _ = k.stream.(transport.Awaiter)
+	k.peer = int(peer)
+	return k, nil
+}
+
+// begin prepares the first round of the task at the head of the queue.
+func (l *Lane) begin() {
+	t := l.queue[0]
+	p := t.Plan
+	l.ops = p.Linear()
+	l.base[collective.In], l.base[collective.Out] = t.In, t.Out
+	block := t.Layout.Count * t.Layout.Elem
+	l.stride[collective.In], l.stride[collective.Out] = block, block
+	if p.Temps > 0 {
+		l.stride[collective.Temp] = min(t.Layout.Round, t.Layout.Count) * t.Layout.Elem
+		if need := p.Temps * l.stride[collective.Temp]; len(l.temp) < need {
+			l.temp = make([]byte, need)
+		}
+		l.base[collective.Temp] = unsafe.Pointer(unsafe.SliceData(l.temp))
+	}
+	if len(l.views) < p.Views {
+		l.views = make([]shown, p.Views)
+	}
+	if len(l.at) < p.Pieces {
+		l.at, l.size = make([]int, p.Pieces), make([]int, p.Pieces)
+	}
+	l.round = t.First
+	l.beginRound()
+}
+
+func (l *Lane) beginRound() {
+	t := l.queue[0]
+	l.pc, l.drain = 0, 0
+	from, _ := t.Layout.Range(l.round)
+	l.shift[collective.Temp] = from * t.Layout.Elem
+	for p := range t.Plan.Pieces {
+		at, n := t.Layout.Piece(l.round, p)
+		l.at[p], l.size[p] = at*t.Layout.Elem, n*t.Layout.Elem
+	}
+}
+
+// addr is where r is in this round.
+func (l *Lane) addr(r *collective.Ref) unsafe.Pointer {
+	if r.IsView() {
+		return l.views[r.Block].p
+	}
+	return unsafe.Add(l.base[r.Space], int(r.Block)*l.stride[r.Space]+l.at[r.Piece]-l.shift[r.Space])
+}
+
+// advance runs ops until one would block, all tasks are done or something fails. It reports
+// whether it did anything.
+func (l *Lane) advance() (moved bool, err error) {
+	l.waits, l.arrival = nil, false
+	for len(l.queue) > 0 {
+		t := l.queue[0]
+		ok := true
+		for l.pc < len(l.ops) {
+			if ok, err = l.step(t, &l.ops[l.pc]); err != nil || !ok {
+				return moved, err
+			}
+			l.pc++
+			moved = true
+		}
+		last := l.round+t.Stride >= t.Layout.Rounds()
+		if last || t.Plan.SendsTemp {
+			if ok, err = l.drained(t); err != nil || !ok {
+				return moved, err
+			}
+		}
+		moved = true
+		if !last {
+			l.round += t.Stride
+			l.beginRound()
+			continue
+		}
+		copy(l.queue, l.queue[1:])
+		l.queue[len(l.queue)-1] = nil
+		l.queue = l.queue[:len(l.queue)-1]
+		if len(l.queue) > 0 {
+			l.begin()
+		}
+		t.call.taskDone()
+	}
+	return moved, nil
+}
+
+// step runs one op if it can.
+func (l *Lane) step(t *Task, o *collective.Op) (bool, error) {
+	switch o.Code {
+	case collective.OpSend:
+		k, err := l.link(o.Peer)
+		if err != nil {
+			return false, err
+		}
+		src := &t.Plan.Srcs[o.Src]
+		shared := src.Flags&collective.Lend != 0 && (src.Space == collective.In && t.InShared || src.Space == collective.Out && t.OutShared)
+		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: l.addr(src), N: l.size[src.Piece], Shared: shared})
+		if ok {
+			k.sent++
+		} else {
+			l.waits = k
+		}
+		return ok, err
+
+	case collective.OpView:
+		k, err := l.link(o.Peer)
+		if err != nil {
+			return false, err
+		}
+		p, err := k.stream.View(t.Tag, l.size[o.Dst.Piece])
+		if p == nil {
+			l.waits, l.arrival = k, true
+			return false, err
+		}
+		l.views[o.Dst.Block] = shown{p, k}
+		return true, nil
+
+	case collective.OpRecv:
+		k, err := l.link(o.Peer)
+		if err != nil {
+			return false, err
+		}
+		ok, err := k.stream.Recv(t.Tag, transport.Buf{Ptr: l.addr(&o.Dst), N: l.size[o.Dst.Piece]})
+		if !ok {
+			l.waits, l.arrival = k, true
+		}
+		return ok, err
+
+	case collective.OpReuse:
+		k := &l.links[o.Peer]
+		n, err := k.stream.Sent()
+		if ok := n >= k.sent-o.Behind(); !ok || err != nil {
+			l.waits = k
+			return false, err
+		}
+		return true, nil
+	}
+	l.compute(t, o)
+	return true, nil
+}
+
+// compute runs a fold or copy and releases the views it is the last to use.
+func (l *Lane) compute(t *Task, o *collective.Op) {
+	srcs := t.Plan.Srcs[o.Src : o.Src+uint32(o.NSrc)]
+	l.srcs = l.srcs[:0]
+	scaled := -1
+	for i := range srcs {
+		l.srcs = append(l.srcs, l.addr(&srcs[i]))
+		if srcs[i].Flags&collective.Scaled != 0 {
+			scaled = i
+		}
+	}
+	dst := l.addr(&o.Dst)
+	size := l.size[o.Dst.Piece]
+	switch {
+	case size == 0:
+	case scaled >= 0:
+		t.PreMul(dst, l.srcs, size/t.Layout.Elem, scaled, t.Factor)
+	case o.Code == collective.OpFold:
+		t.Fold(dst, l.srcs, size/t.Layout.Elem)
+	case dst != l.srcs[0]:
+		copy(unsafe.Slice((*byte)(dst), size), unsafe.Slice((*byte)(l.srcs[0]), size))
+	}
+	for i := range srcs {
+		if srcs[i].Flags&collective.Last != 0 {
+			l.views[srcs[i].Block].link.stream.Release()
+		}
+	}
+}
+
+// drained reports whether the memory of everything the task sent is ours again.
+func (l *Lane) drained(t *Task) (bool, error) {
+	for ; l.drain < len(t.Plan.To); l.drain++ {
+		k := &l.links[t.Plan.To[l.drain]]
+		n, err := k.stream.Sent()
+		if n < k.sent || err != nil {
+			l.waits = k
+			return false, err
+		}
+	}
+	return true, nil
+}

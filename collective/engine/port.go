@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// PortOptions describe a communicator to the engine.
+type PortOptions struct {
+	Ranks   int
+	Lanes   int // lane i uses stream i mod Streams of channel i div Streams
+	Streams int // per conn
+	// Dial opens the connection to a peer on a channel, without blocking. It is called by the holder of the
+	// driver's token.
+	Dial func(channel int, peer int) (transport.Conn, error)
+	// Stalled is asked from time to time about the call at the head of a lane that does not move: how long it
+	// has not been done, and which peers lanes of the port wait for. An error fails the port. It must not
+	// block or call the port. Nil: never asked.
+	Stalled func(c *Call, elapsed time.Duration, peers []int) error
+	// Broken is called once, by the holder of the token, when the port failed and before its calls return: it
+	// must break the port's conns, so that nothing touches the calls' memory any more.
+	Broken func(err error)
+}
+
+// Port is a communicator's way into a driver.
+type Port struct {
+	driver *Driver
+	opt    PortOptions
+	lanes  []*Lane
+	failed atomic.Pointer[failure]
+	broken bool // end was called; belongs to the holder of the token
+}
+
+type failure struct{ err error }
+
+// NewPort returns a port of the driver. It holds no resource but memory.
+func (d *Driver) NewPort(opt PortOptions) *Port {
+	p := &Port{driver: d, opt: opt}
+	for i := range opt.Lanes {
+		channel := i / opt.Streams
+		p.lanes = append(p.lanes, &Lane{
+			port:   p,
+			dial:   func(peer int) (transport.Conn, error) { return opt.Dial(channel, peer) },
+			stream: i % opt.Streams,
+			links:  make([]link, opt.Ranks),
+		})
+	}
+	return p
+}
+
+// Lanes is the number of lanes.
+func (p *Port) Lanes() int { return len(p.lanes) }
+
+// Fail ends the port: calls in flight and later ones return err, or what an earlier Fail said. Once a call has
+// returned, nothing touches its memory. Anyone may call it.
+func (p *Port) Fail(err error) {
+	p.failed.CompareAndSwap(nil, &failure{err})
+	p.driver.alert()
+}
+
+// Err is what the port failed with, or nil.
+func (p *Port) Err() error {
+	if f := p.failed.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// end breaks the conns of a failed port and finishes all its tasks.
+func (p *Port) end() {
+	err := p.Err()
+	if !p.broken && p.opt.Broken != nil {
+		p.opt.Broken(err)
+	}
+	p.broken = true
+	for _, l := range p.lanes {
+		for i, t := range l.queue {
+			l.queue[i] = nil
+			t.call.finish(err)
+		}
+		l.queue = l.queue[:0]
+	}
+}
+
+// peers lists the peers that lanes of the port wait for.
+func (p *Port) peers() []int {
+	var out []int
+	for _, l := range p.lanes {
+		if len(l.queue) > 0 && l.waits != nil {
+			out = append(out, l.waits.peer)
+		}
+	}
+	return out
+}

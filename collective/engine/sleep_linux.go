@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// sleeper is where a driver sleeps in the kernel. Peers on shared memory wake it through the bells of its endpoints,
+// sockets through epoll, this process through Wake. With bells it sleeps in a futex on their words, and a goroutine
+// in poll wakes it for the descriptors, if there are any. Without bells it sleeps in poll itself.
+type sleeper struct {
+	asleep atomic.Bool // from arm to the first Wake, or disarm
+	word   uint32      // slept on when there is neither bell nor descriptor
+
+	words []*uint32     // slept on
+	fds   []unix.PollFd // of pollable endpoints; the last is event
+
+	event   int         // an eventfd for Wake while a pollable endpoint is attached, else 0; under the driver's mu
+	polling atomic.Bool // the goroutine is in poll
+	aside   sync.WaitGroup
+}
+
+// Futex operations, between processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+func osYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+func isPollable(e transport.Endpoint) bool { _, ok := e.(transport.Pollable); return ok }
+
+// watch follows a change of the attached endpoints. The caller holds mu and the token.
+func (d *Driver) watch(es []transport.Endpoint) {
+	d.writeEvent() // the goroutine in poll looks at the old ones
+	switch need := slices.ContainsFunc(es, isPollable); {
+	case need && d.event == 0:
+		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+		if err == nil {
+			d.event = fd
+		}
+	case !need && d.event != 0:
+		unix.Close(d.event)
+		d.event = 0
+	}
+}
+
+// arm makes everything that can wake us do so; the caller looks once more before it sleeps.
+func (d *Driver) arm(s *idleness) {
+	s.armed = true
+	d.words, d.fds = d.words[:0], d.fds[:0]
+	for _, e := range d.attached() {
+		if b, ok := e.(transport.Bell); ok {
+			b.Arm()
+			d.words = append(d.words, b.Word())
+		}
+		if p, ok := e.(transport.Pollable); ok {
+			d.fds = append(d.fds, unix.PollFd{Fd: int32(p.FD()), Events: unix.POLLIN})
+		}
+	}
+	if len(d.fds) > 0 && d.event != 0 {
+		d.fds = append(d.fds, unix.PollFd{Fd: int32(d.event), Events: unix.POLLIN})
+	}
+	if len(d.words) == 0 && len(d.fds) == 0 {
+		d.words = append(d.words, &d.word)
+		atomic.StoreUint32(&d.word, 1)
+	}
+	d.asleep.Store(true)
+}
+
+func (d *Driver) disarm(s *idleness) {
+	if !s.armed {
+		return
+	}
+	s.armed = false
+	d.asleep.Store(false)
+	atomic.StoreUint32(&d.word, 0)
+	for _, e := range d.attached() {
+		if b, ok := e.(transport.Bell); ok {
+			b.Disarm()
+		}
+	}
+}
+
+// nap sleeps until something wakes us, at most limit.
+func (d *Driver) nap(limit time.Duration) {
+	ts := unix.NsecToTimespec(int64(limit))
+	switch {
+	case len(d.words) == 0:
+		unix.Ppoll(d.fds, &ts, nil)
+		d.drain()
+	case len(d.fds) > 0:
+		if d.polling.CompareAndSwap(false, true) {
+			d.pollAside()
+		}
+		futexWaitOn(d.words[0], &ts)
+		d.drain()
+	case len(d.words) == 1:
+		futexWaitOn(d.words[0], &ts)
+	default:
+		waitOnAny(d.words, limit)
+	}
+}
+
+// pollAside has a goroutine wait for news of the descriptors and wake the driver. It ends with the first news, such as a
+// change of the attached endpoints.
+func (d *Driver) pollAside() {
+	fds := slices.Clone(d.fds)
+	d.aside.Add(1)
+	go func() {
+		defer d.aside.Done()
+		unix.Ppoll(fds, nil, nil)
+		d.polling.Store(false)
+		d.Wake()
+	}()
+}
+
+// drain takes the news from the descriptors, so that the next sleep waits for newer ones.
+func (d *Driver) drain() {
+	var events [16]unix.EpollEvent
+	for _, fd := range d.fds {
+		if int(fd.Fd) != d.event {
+			unix.EpollWait(int(fd.Fd), events[:], 0)
+		}
+	}
+	var count [8]byte
+	unix.Read(d.event, count[:])
+}
+
+func futexWaitOn(word *uint32, ts *unix.Timespec) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, 1, uintptr(unsafe.Pointer(ts)), 0, 0)
+}
+
+// waitOnAny sleeps while all words are 1. Kernels before 5.16 cannot; there it sleeps a short while.
+func waitOnAny(words []*uint32, limit time.Duration) {
+	type waiter struct {
+		val, addr       uint64
+		flags, reserved uint32
+	}
+	vec := make([]waiter, min(len(words), 128)) // the kernel's limit
+	for i := range vec {
+		vec[i] = waiter{val: 1, addr: uint64(uintptr(unsafe.Pointer(words[i]))), flags: 2} // FUTEX_32
+	}
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	until := unix.NsecToTimespec(now.Nano() + int64(limit))
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(&vec[0])), uintptr(len(vec)), 0, uintptr(unsafe.Pointer(&until)), unix.CLOCK_MONOTONIC, 0)
+	if errno == unix.ENOSYS {
+		time.Sleep(min(limit, 100*time.Microsecond))
+	}
+}
+
+// Wake makes the driver look again if it sleeps. Anyone may call it, also with the token.
+func (d *Driver) Wake() {
+	if d.bubble != nil {
+		select {
+		case d.bubble <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if !d.asleep.CompareAndSwap(true, false) {
+		return
+	}
+	ring(&d.word)
+	for _, e := range d.attached() {
+		if b, ok := e.(transport.Bell); ok {
+			ring(b.Word())
+		}
+	}
+	d.mu.Lock()
+	d.writeEvent()
+	d.mu.Unlock()
+}
+
+// writeEvent wakes whoever is in poll. The caller holds mu.
+func (d *Driver) writeEvent() {
+	if d.event != 0 {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(d.event, one[:])
+	}
+}
+
+func ring(word *uint32) {
+	if atomic.CompareAndSwapUint32(word, 1, 0) {
+		unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+	}
+}
+
+// napInBubble sleeps on a channel and a timer, which virtual time knows.
+func (d *Driver) napInBubble() {
+	t := time.NewTimer(napTime)
+	defer t.Stop()
+	select {
+	case <-d.bubble:
+	case <-t.C:
+	}
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+)
+
+// Task is a plan with a message, of which a lane runs the rounds First, First+Stride, … The memory is
+// borrowed until the call is done.
+type Task struct {
+	Plan   *collective.Plan
+	Layout collective.Layout
+	First  int
+	Stride int
+	Tag    uint32 // travels with every message; equal on all ranks
+
+	In, Out             unsafe.Pointer
+	InShared, OutShared bool // in memory that peers can read: sends may lend it
+
+	Fold   func(dst unsafe.Pointer, srcs []unsafe.Pointer, n int)
+	PreMul func(dst unsafe.Pointer, srcs []unsafe.Pointer, n, scaled int, factor float64)
+	Factor float64
+
+	call *Call
+}
+
+// Call is what is waited for: a number of tasks of one port. The zero value is ready for use, and may be used
+// again once the call is done and its wait has returned. One goroutine at a time may wait for it.
+type Call struct {
+	Note any // the owner's, for Stalled
+
+	port   *Port
+	left   int   // tasks not done; belongs to the holder of the token
+	err    error // set before state is done
+	state  atomic.Uint32
+	wake   chan struct{} // of the waiter, while state is parked
+	began  time.Time     // when it was first seen to stand still
+	looked time.Time     // when Stalled was last asked
+}
+
+// States of a call.
+const (
+	running uint32 = iota
+	parked         // running, and a goroutine sleeps on wake
+	done           // no task touches the call's memory any more
+)
+
+// Done reports whether the call is over; then Err is its outcome.
+func (c *Call) Done() bool { return c.state.Load() == done }
+
+// Err is the outcome of a call that is done.
+func (c *Call) Err() error { return c.err }
+
+func (c *Call) reset(p *Port, tasks int) {
+	c.port, c.left, c.err, c.began = p, tasks, nil, time.Time{}
+	c.state.Store(running)
+}
+
+func (c *Call) taskDone() {
+	if c.left--; c.left == 0 {
+		c.finish(nil)
+	}
+}
+
+// finish ends the call, once.
+func (c *Call) finish(err error) {
+	if c.state.Load() == done {
+		return
+	}
+	c.err = err
+	if c.state.Swap(done) == parked {
+		c.poke()
+	}
+}
+
+// poke makes the parked waiter look again.
+func (c *Call) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,31 @@
+#include "textflag.h"
+
+// func waitNot(word *uint64, idle uint64, polls int32) bool
+TEXT ·waitNot(SB), NOSPLIT, $0-25
+	MOVQ word+0(FP), AX
+	MOVQ idle+8(FP), BX
+	MOVL polls+16(FP), CX
+
+loop:
+	MOVQ (AX), DX
+	CMPQ DX, BX
+	JNE  changed
+	PAUSE
+	DECL CX
+	JG   loop
+	MOVB $0, ret+24(FP)
+	RET
+
+changed:
+	MOVB $1, ret+24(FP)
+	RET
+
+// func pause(n int32)
+TEXT ·pause(SB), NOSPLIT, $0-4
+	MOVL n+0(FP), CX
+
+again:
+	PAUSE
+	DECL CX
+	JG   again
+	RET

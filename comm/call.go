@@ -1,0 +1,82 @@
+package comm
+
+import (
+	"fmt"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// Kind says what a Call does: one of collective's kinds, or point-to-point.
+type Kind uint8
+
+// The kinds of calls.
+const (
+	KindAllReduce     = Kind(collective.AllReduce)
+	KindAllGather     = Kind(collective.AllGather)
+	KindReduceScatter = Kind(collective.ReduceScatter)
+	KindBroadcast     = Kind(collective.Broadcast)
+	KindReduce        = Kind(collective.Reduce)
+	KindAllToAll      = Kind(collective.AllToAll)
+	KindBarrier       = Kind(collective.Barrier)
+	KindSend          = KindBarrier + 1 // Src to Peer
+	KindRecv          = KindBarrier + 2 // Dst from Peer
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindSend:
+		return "send"
+	case KindRecv:
+		return "recv"
+	}
+	return collective.Kind(k).String()
+}
+
+// pointToPoint reports whether the kind is Send or Recv.
+func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
+
+// Call is one operation asked for: plain data. All ranks of Comm must ask for the same
+// collectives in the same order, with equal Kind, Count, DType, RedOp, Root and Algorithm;
+// a Send on one rank needs a Recv on its peer, in the same order between the two.
+//
+// Count is in elements of one block:
+//
+//	kind            Src holds             Dst holds
+//	AllReduce       Count                 Count
+//	AllGather       Count                 Size·Count, rank r's at r·Count
+//	ReduceScatter   Size·Count            Count, the sum of all ranks' block Rank
+//	Broadcast       Count (root only)     Count
+//	Reduce          Count                 Count (root only)
+//	AllToAll        Size·Count, to r at r·Count    Size·Count, from r at r·Count
+//	Barrier         nothing               nothing
+//	Send / Recv     Count / nothing       nothing / Count
+//
+// In place: Dst and Src the same memory; in an AllGather Src is Dst's block Rank, in a ReduceScatter Dst
+// is Src's block Rank. Any other overlap is an error. The memory is borrowed until the call is done; Src is
+// not written unless the call is in place.
+type Call struct {
+	Comm      *Comm
+	Kind      Kind
+	Dst, Src  kernels.Mem
+	Count     int
+	DType     kernels.DType
+	RedOp     kernels.RedOp
+	Root      int    // of Broadcast and Reduce
+	Peer      int    // of Send and Recv
+	Algorithm string // a name of collective.Catalog; empty: Config.Algorithm, and if that is empty the tuner's choice
+}
+
+func (c *Call) String() string {
+	s := fmt.Sprintf("%v of %d %v", c.Kind, c.Count, c.DType)
+	switch {
+	case c.Kind.pointToPoint():
+		return fmt.Sprintf("%s (peer %d)", s, c.Peer)
+	case collective.Kind(c.Kind).Rooted():
+		s = fmt.Sprintf("%s (root %d)", s, c.Root)
+	}
+	if collective.Kind(c.Kind).Reduces() && c.Kind != KindBarrier {
+		s += " " + c.RedOp.String()
+	}
+	return s
+}
