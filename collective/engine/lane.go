@@ -100,6 +100,9 @@ func (l *Lane) beginRound() {
 	l.shift[collective.Temp] = from * t.Layout.Elem
 	for p := range t.Plan.Pieces {
 		at, n := t.Layout.Piece(l.round, p)
+		if n == 0 {
+			at = from // a pointer past the end would be none into the buffer
+		}
 		l.at[p], l.size[p] = at*t.Layout.Elem, n*t.Layout.Elem
 	}
 }

@@ -30,7 +30,8 @@ type Task struct {
 // Call is what is waited for: a number of tasks of one port. The zero value is ready for use, and may be used
 // again once the call is done and its wait has returned. One goroutine at a time may wait for it.
 type Call struct {
-	Note any // the owner's, for Stalled
+	Note any    // the owner's, for Stalled
+	Post func() // nil, or what to do when the last task is done, before the call is; it must not block
 
 	port   *Port
 	left   int   // tasks not done; belongs to the holder of the token
@@ -61,6 +62,9 @@ func (c *Call) reset(p *Port, tasks int) {
 
 func (c *Call) taskDone() {
 	if c.left--; c.left == 0 {
+		if c.Post != nil {
+			c.Post()
+		}
 		c.finish(nil)
 	}
 }
