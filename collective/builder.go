@@ -12,7 +12,7 @@ func newBuilder(s Shape, rank, pieces int) *builder {
 }
 
 func (b *builder) slot(sp Space, c int) Slot {
-	return Slot{sp, int32(mod(c, b.s.chunks(sp)))}
+	return Slot{sp, int32(mod(c, int(b.s.chunks(sp))))}
 }
 
 func (b *builder) in(c int) Slot  { return b.slot(In, c) }
@@ -32,11 +32,9 @@ func (b *builder) partial(c int) Slot {
 	return b.in(c)
 }
 
-// step adds one step. Without instrs it adds nothing.
+// step adds one step. One without instrs keeps the steps of a rank that has nothing to do
+// then in line with those of others.
 func (b *builder) step(instrs ...Instr) {
-	if len(instrs) == 0 {
-		return
-	}
 	for _, in := range instrs {
 		if in.Code != Send && in.Dst.Space == Out {
 			b.written[in.Dst.Chunk] = true
@@ -45,7 +43,15 @@ func (b *builder) step(instrs ...Instr) {
 	b.s.Steps = append(b.s.Steps, instrs)
 }
 
-func (b *builder) schedule() Schedule { return b.s }
+// schedule returns the schedule, without empty steps at its end.
+func (b *builder) schedule() Schedule {
+	n := len(b.s.Steps)
+	for n > 0 && len(b.s.Steps[n-1]) == 0 {
+		n--
+	}
+	b.s.Steps = b.s.Steps[:n]
+	return b.s
+}
 
 func send(peer int, src Slot) Instr { return Instr{Code: Send, Peer: int32(peer), Srcs: []Slot{src}} }
 func recv(peer int, dst Slot) Instr { return Instr{Code: Recv, Peer: int32(peer), Dst: dst} }

@@ -8,9 +8,15 @@ import (
 // Algorithm is a way to do a kind of collective: a name and a pure function from shape and
 // rank to schedule.
 type Algorithm struct {
-	Name  string
-	Kind  Kind
-	Build func(s Shape, rank int) Schedule // for s.Ranks ≥ 2
+	Name string
+	Kind Kind
+	// RankOrder: whatever is summed is one fold of all ranks' inputs in rank order, so that
+	// the bits depend on the inputs alone, not on how a message is cut or which of these
+	// algorithms is chosen. True where nothing is summed.
+	RankOrder bool
+	// Build is called with s.Ranks ≥ 2 and 0 ≤ rank < s.Ranks. All ranks' schedules together
+	// must pass Verify.
+	Build func(s Shape, rank int) Schedule
 }
 
 // Catalog returns the algorithms that gccl has for shapes of this kind. The order is
@@ -26,8 +32,25 @@ func Catalog(k Kind) []Algorithm {
 }
 
 var catalog = []Algorithm{
-	{"ring", AllReduce, ringAllReduce},
-	{"oneshot", AllReduce, directAllReduce},
+	{Name: "ring", Kind: AllReduce, Build: ringAllReduce},
+	{Name: "tree", Kind: AllReduce, Build: treeAllReduce},
+	{Name: "doubling", Kind: AllReduce, Build: doublingAllReduce},
+	{Name: "oneshot", Kind: AllReduce, RankOrder: true, Build: oneshot},
+	{Name: "twoshot", Kind: AllReduce, RankOrder: true, Build: twoshot},
+	{Name: "ring", Kind: AllGather, RankOrder: true, Build: ringAllGather},
+	{Name: "direct", Kind: AllGather, RankOrder: true, Build: directAllGather},
+	{Name: "ring", Kind: ReduceScatter, Build: ringReduceScatter},
+	{Name: "direct", Kind: ReduceScatter, RankOrder: true, Build: directReduceScatter},
+	{Name: "tree", Kind: Broadcast, RankOrder: true, Build: binomialBroadcast},
+	{Name: "chain", Kind: Broadcast, RankOrder: true, Build: chainBroadcast},
+	{Name: "direct", Kind: Broadcast, RankOrder: true, Build: directBroadcast},
+	{Name: "tree", Kind: Reduce, Build: binomialReduce},
+	{Name: "direct", Kind: Reduce, RankOrder: true, Build: directReduce},
+	{Name: "pairwise", Kind: AllToAll, RankOrder: true, Build: pairwiseAllToAll},
+	{Name: "direct", Kind: AllToAll, RankOrder: true, Build: directAllToAll},
+	{Name: "doubling", Kind: Barrier, Build: doublingAllReduce},
+	{Name: "direct", Kind: Barrier, RankOrder: true, Build: oneshot},
+	{Name: "tree", Kind: Barrier, Build: treeAllReduce},
 }
 
 // Build returns the rank's schedule by the algorithm of that name. One rank alone copies,

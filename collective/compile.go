@@ -2,53 +2,67 @@ package collective
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
 // Options are what a plan may assume about a call, besides its shape. They change local
-// ops only, never the number, order or length of messages, and may differ between ranks.
+// ops only, never the number, order or length of messages, and but for Scale may differ between
+// ranks.
 type Options struct {
 	// InPlace: the input lies in the output: at its beginning or, in an all-gather, at the
 	// rank's block; the output of a reduce-scatter at the rank's block of the input.
 	InPlace bool
 	// Scale: every element of the input is multiplied by a factor before it is reduced
 	// (average, pre-multiplied sum). What is on the wire is always scaled. Must be
-	// the same on all ranks: it belongs to the redop.
+	// the same on all ranks: it belongs to the redop. Kinds that do not reduce ignore it.
 	Scale bool
 }
 
-// Compile turns one rank's schedule into a plan.
+// Compile turns one rank's schedule into a plan. Every schedule that passes Check compiles,
+// unless its numbers do not fit 32 bits.
 //
 // A RecvReduce becomes a view, which waits for nothing of this rank, and a fold, which
 // waits for readers of its destination; without the split, an exchange of one chunk by two
 // ranks would race or deadlock. For the same reason what is received into memory that
-// the same step reads is taken as a view and copied. A Temp chunk that is received and then only folded
-// or copied is never stored: the fold reads the view. Before memory that was sent is written again, a
-// Reuse waits for its reader, so that transports are free to lend it.
+// the same step reads is taken as a view and copied. A Temp chunk that is received and, in the next
+// step, only folded or copied is never stored: the fold reads the view. Before memory that was sent
+// is written again, a Reuse waits for its reader, so that transports are free to lend it.
+// Blocks of Temp that nothing uses any more are left out.
+//
+// With all ranks' schedules aligned, which is to say that a message is received in the
+// step of the same number in which it is sent, and no rank sends another one two
+// messages in a step, the plans cannot deadlock, with one message of room between
+// two ranks: by induction over the steps, sends wait for views that were released in earlier
+// steps, receives for sends of the same step, and folds for receives of the same step,
+// since what is lent in step k is let go of in step k+1 and is not waited for before
+// step k+2. Verify finds out for any other schedules.
 func Compile(s Schedule, opt Options) (*Plan, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	c := &compiler{s: s, opt: opt, sent: map[int32]uint32{}, received: map[int32]uint32{}, reused: map[int32]uint32{}, pending: map[Slot][]message{}}
-	if s.Shape.Kind.Reduces() {
-		c.scale = opt.Scale
+	c := &compiler{
+		s: s, memory: newMemory(s.Shape, s.Rank, s.Pieces, opt.InPlace), scale: opt.Scale && s.Shape.Kind.Reduces(),
+		sent: map[int32]uint32{}, received: map[int32]uint32{}, reused: map[int32]uint32{},
+		pending: map[cell][]message{}, writes: map[cell][]int{}, extra: map[int32]int{},
 	}
 	steps := c.lower(c.saveInputs(s.Steps))
-	c.writes = map[Slot][]int{}
 	for k, st := range steps {
 		for _, in := range st {
 			if in.Code != Send && in.Dst.Space != view {
-				c.writes[c.cell(in.Dst)] = append(c.writes[c.cell(in.Dst)], k)
+				cell := c.slot(in.Dst)
+				c.writes[cell] = append(c.writes[cell], k)
 			}
 		}
 	}
 	for k, st := range steps {
-		if err := c.emit(k, st); err != nil {
-			return nil, fmt.Errorf("collective: rank %d, step %d: %w", s.Rank, k, err)
-		}
+		c.emit(k, st)
+	}
+	if c.tooMany || len(c.srcs) > math.MaxInt32 || len(c.ops) > math.MaxInt32 {
+		return nil, fmt.Errorf("collective: rank %d: the schedule's %d steps make more than 2^31 ops, sources or temps", s.Rank, len(s.Steps))
 	}
 	c.markLast()
-	p := &Plan{Shape: s.Shape, Rank: s.Rank, Options: opt, Pieces: s.Pieces, Temps: c.s.Temps, Views: len(c.views), Ops: c.ops, Srcs: c.srcs, SendsTemp: c.sendsTemp}
+	p := &Plan{Shape: s.Shape, Rank: s.Rank, Options: opt, Pieces: s.Pieces, Temps: c.packTemps(), Views: len(c.views), Ops: c.ops, Srcs: c.srcs, SendsTemp: c.sendsTemp}
 	for peer := range c.sent {
 		p.To = append(p.To, peer)
 	}
@@ -63,8 +77,8 @@ type message struct {
 }
 
 type compiler struct {
-	s     Schedule
-	opt   Options
+	s Schedule
+	memory
 	scale bool
 
 	views          []Instr // the receive behind each view
@@ -72,258 +86,88 @@ type compiler struct {
 	srcs           []Ref
 	sent, received map[int32]uint32
 	reused         map[int32]uint32 // messages to a peer known to be released
-	pending        map[Slot][]message
-	writes         map[Slot][]int // steps that write a cell
+	pending        map[cell][]message
+	writes         map[cell][]int // steps that write a cell
+	extra          map[int32]int  // of each piece, the chunks of Temp that Compile added
 	sendsTemp      bool
+	tooMany        bool
 }
 
-// cell is the one name of memory that has two: the input of an in-place call is named
-// as the output.
-func (c *compiler) cell(sl Slot) Slot {
-	if !c.opt.InPlace {
-		return sl
-	}
-	switch k := c.s.Shape.Kind; {
-	case k == ReduceScatter && sl.Space == Out:
-		return Slot{In, sl.Chunk + int32(c.s.Rank*c.s.Pieces)}
-	case k == ReduceScatter || sl.Space != In:
-		return sl
-	case k == AllGather:
-		return Slot{Out, sl.Chunk + int32(c.s.Rank*c.s.Pieces)}
-	default:
-		return Slot{Out, sl.Chunk}
-	}
+// newTemp returns a new chunk of Temp of the length of a piece.
+func (c *compiler) newTemp(piece int32) Slot {
+	chunk := int64(c.s.Temps+c.extra[piece])*int64(c.s.Pieces) + int64(piece)
+	c.extra[piece]++
+	c.tooMany = c.tooMany || chunk > math.MaxInt32
+	return Slot{Temp, int32(chunk)}
 }
 
-// saveInputs copies to Temp, before everything else, the input chunks that an in-place
-// call would overwrite before their last use, and those that must be scaled before
-// they are sent; and drops copies that an in-place call makes pointless.
-func (c *compiler) saveInputs(steps [][]Instr) [][]Instr {
-	firstWrite := map[Slot]int{} // step after which the cell no longer holds the input
-	writer := map[Slot]*Instr{}
-	kept := make([][]Instr, len(steps))
-	for k, step := range steps {
-		for _, in := range step {
-			if in.Code == Copy && c.cell(in.Dst) == c.cell(in.Srcs[0]) && !c.scale {
-				continue
-			}
-			kept[k] = append(kept[k], in)
-		}
-		for i := range kept[k] {
-			in := &kept[k][i]
-			if in.Code == Send {
-				continue
-			}
-			if _, ok := firstWrite[c.cell(in.Dst)]; !ok {
-				firstWrite[c.cell(in.Dst)], writer[c.cell(in.Dst)] = k, in
-			}
-		}
-	}
-	save := map[Slot]Slot{}
-	var prologue []Instr
-	for k, step := range kept {
-		for i := range step {
-			in := &step[i]
-			for _, src := range in.Srcs {
-				if src.Space != In || save[src] != (Slot{}) {
-					continue
-				}
-				w, ok := firstWrite[c.cell(src)]
-				late := ok && (k > w || k == w && in.Code != Send && in != writer[c.cell(src)])
-				if late || c.scale && in.Code == Send {
-					save[src] = Slot{Temp, src.Chunk + int32(c.s.Temps*c.s.Pieces)}
-					prologue = append(prologue, copySlot(save[src], src))
-				}
-			}
-		}
-	}
-	if len(prologue) == 0 {
-		return kept
-	}
-	in, _ := c.s.Shape.Kind.Blocks(c.s.Shape.Ranks)
-	c.s.Temps += in
-	out := [][]Instr{prologue}
-	for _, step := range kept {
-		out = append(out, renamed(step, func(sl Slot) Slot {
-			if to, ok := save[sl]; ok {
-				return to
-			}
-			return sl
-		}))
-	}
-	return out
-}
-
-// renamed returns the step with its sources renamed.
-func renamed(step []Instr, name func(Slot) Slot) []Instr {
-	out := make([]Instr, len(step))
-	for i, in := range step {
-		in.Srcs = slices.Clone(in.Srcs)
-		for j := range in.Srcs {
-			in.Srcs[j] = name(in.Srcs[j])
-		}
-		out[i] = in
-	}
-	return out
-}
-
-// newView numbers a view of what in receives.
-func (c *compiler) newView(in Instr) Slot {
-	c.views = append(c.views, in)
-	return Slot{view, int32(len(c.views) - 1)}
-}
-
-// lower splits RecvReduce, turns receives into views where that is right, and leaves
-// sends, receives, views, folds and copies.
-func (c *compiler) lower(steps [][]Instr) [][]Instr {
-	viewable := c.viewable(steps)
-	current := map[Slot]Slot{} // temp chunk → its view
-	out := make([][]Instr, len(steps))
-	for k, step := range steps {
-		step = renamed(step, func(sl Slot) Slot {
-			if v, ok := current[sl]; ok {
-				return v
-			}
-			return sl
-		})
-		read := map[Slot]bool{} // cells that this step reads
-		for _, in := range step {
-			for _, src := range in.Srcs {
-				if src.Space != Wire {
-					read[c.cell(src)] = true
-				}
-			}
-		}
-		for _, in := range step {
-			take := func() Slot {
-				v := c.newView(in)
-				out[k] = append(out[k], Instr{Code: viewOp, Peer: in.Peer, Dst: v})
-				return v
-			}
-			switch {
-			case in.Code == RecvReduce:
-				v := take()
-				f := Instr{Code: Fold, Dst: in.Dst, Srcs: in.Srcs}
-				f.Srcs[slices.Index(f.Srcs, Slot{Space: Wire})] = v
-				out[k] = append(out[k], f)
-			case in.Code == Recv && viewable[in.Dst]:
-				current[in.Dst] = take()
-			case in.Code == Recv && read[c.cell(in.Dst)]:
-				out[k] = append(out[k], copySlot(in.Dst, take()))
-			default:
-				out[k] = append(out[k], in)
-			}
-		}
-	}
-	return out
-}
-
-// viewable returns the Temp chunks that are received once and then only folded or
-// copied, before anything else comes from the same peer.
-func (c *compiler) viewable(steps [][]Instr) map[Slot]bool {
-	type use struct{ recvAt, lastRead int }
-	uses := map[Slot]*use{}
-	bad := map[Slot]bool{}
-	peers := map[Slot]int32{}
-	receives := map[int32][]int{} // steps with a receive from the peer, one entry each
-	for k, step := range steps {
-		for _, in := range step {
-			if in.Code == Recv || in.Code == RecvReduce {
-				receives[in.Peer] = append(receives[in.Peer], k)
-			}
-			for _, src := range in.Srcs {
-				if src.Space != Temp {
-					continue
-				}
-				u := uses[src]
-				if in.Code == Send || u == nil || k <= u.recvAt {
-					bad[src] = true
-				} else {
-					u.lastRead = k
-				}
-			}
-		}
-		for _, in := range step {
-			if in.Code == Send || in.Dst.Space != Temp {
-				continue
-			}
-			if in.Code != Recv || uses[in.Dst] != nil {
-				bad[in.Dst] = true
-			}
-			uses[in.Dst], peers[in.Dst] = &use{k, -1}, in.Peer
-		}
-	}
-	ok := map[Slot]bool{}
-	for sl, u := range uses {
-		if bad[sl] || u.lastRead < 0 {
-			continue
-		}
-		n := 0
-		for _, k := range receives[peers[sl]] {
-			if k >= u.recvAt && k <= u.lastRead {
-				n++
-			}
-		}
-		ok[sl] = n == 1
-	}
-	return ok
-}
-
-func (c *compiler) ref(sl Slot) Ref {
-	p := int32(c.s.Pieces)
+func (c *compiler) pieceOf(sl Slot) int32 {
 	if sl.Space == view {
-		r := c.views[sl.Chunk]
-		return Ref{Block: sl.Chunk, Piece: r.Dst.Chunk % p, Space: view}
+		sl = c.views[sl.Chunk].Dst
 	}
-	return Ref{Block: sl.Chunk / p, Piece: sl.Chunk % p, Space: sl.Space}
+	return sl.Chunk % int32(c.s.Pieces)
 }
 
-// emit appends the ops of one lowered step in linear order.
-func (c *compiler) emit(k int, step []Instr) error {
-	var writes []Instr
-	for _, in := range step {
-		if in.Code == Send {
-			c.send(k, in)
-		}
+func (c *compiler) refTo(sl Slot) Ref {
+	r := Ref{Block: sl.Chunk, Piece: c.pieceOf(sl), Space: sl.Space}
+	if sl.Space != view {
+		r.Block /= int32(c.s.Pieces)
 	}
+	return r
+}
+
+// emit appends the ops of one lowered step in linear order: sends, local work that waits
+// for nobody, receives, and the rest.
+func (c *compiler) emit(k int, step []Instr) {
+	var writes []Instr
+	fresh := map[cell]bool{} // received in this step
 	for _, in := range step {
 		switch in.Code {
+		case Send:
+			c.send(k, in)
 		case Recv, viewOp:
-			code := OpView
-			if in.Code == Recv {
-				c.reuse(in.Dst)
-				code = OpRecv
-			}
-			c.ops = append(c.ops, Op{Code: code, Peer: in.Peer, Dst: c.ref(in.Dst), Msg: c.received[in.Peer]})
-			c.received[in.Peer]++
-		case Fold, Copy:
+			fresh[c.slot(in.Dst)] = true
+		default:
 			writes = append(writes, in)
 		}
 	}
-	writes, err := c.readersFirst(writes)
-	if err != nil {
-		return err
+	early, late := c.readersFirst(writes, fresh)
+	for _, in := range early {
+		c.write(in)
 	}
-	for _, in := range writes {
-		c.reuse(in.Dst)
-		code := OpFold
-		if in.Code == Copy || len(in.Srcs) == 1 {
-			code = OpCopy
+	for _, in := range step {
+		code := OpView
+		switch in.Code {
+		case Recv:
+			code = OpRecv
+			c.reuse(in.Dst)
+		case viewOp:
+		default:
+			continue
 		}
-		at := uint32(len(c.srcs))
-		for _, src := range in.Srcs {
-			r := c.ref(src)
-			if c.scale && src.Space == In {
-				r.Flags |= Scaled
-			}
-			if r.Piece != c.ref(in.Dst).Piece {
-				return fmt.Errorf("%v: %v has another length than %v", in, src, in.Dst)
-			}
-			c.srcs = append(c.srcs, r)
-		}
-		c.ops = append(c.ops, Op{Code: code, Dst: c.ref(in.Dst), Src: at, NSrc: uint16(len(in.Srcs))})
+		c.ops = append(c.ops, Op{Code: code, Peer: in.Peer, Dst: c.refTo(in.Dst), Msg: c.received[in.Peer]})
+		c.received[in.Peer]++
 	}
-	return nil
+	for _, in := range late {
+		c.write(in)
+	}
+}
+
+// write emits a fold or copy.
+func (c *compiler) write(in Instr) {
+	c.reuse(in.Dst)
+	code := OpFold
+	if len(in.Srcs) == 1 {
+		code = OpCopy
+	}
+	c.ops = append(c.ops, Op{Code: code, Dst: c.refTo(in.Dst), Src: uint32(len(c.srcs)), NSrc: uint16(len(in.Srcs))})
+	for _, src := range in.Srcs {
+		r := c.refTo(src)
+		if c.scale && src.Space == In {
+			r.Flags |= Scaled
+		}
+		c.srcs = append(c.srcs, r)
+	}
 }
 
 // send emits a send of step k. Its memory may be lent unless it is written in this step or
@@ -331,21 +175,20 @@ func (c *compiler) emit(k int, step []Instr) error {
 // in an exchange in place.
 func (c *compiler) send(k int, in Instr) {
 	src := in.Srcs[0]
-	ref := c.ref(src)
-	if !slices.ContainsFunc(c.writes[c.cell(src)], func(w int) bool { return w == k || w == k+1 }) {
+	ref, cell := c.refTo(src), c.slot(src)
+	if !slices.ContainsFunc(c.writes[cell], func(w int) bool { return w == k || w == k+1 }) {
 		ref.Flags |= Lend
 	}
 	c.ops = append(c.ops, Op{Code: OpSend, Peer: in.Peer, Src: uint32(len(c.srcs)), NSrc: 1, Msg: c.sent[in.Peer]})
 	c.srcs = append(c.srcs, ref)
 	c.sendsTemp = c.sendsTemp || src.Space == Temp
-	cell := c.cell(src)
 	c.pending[cell] = append(c.pending[cell], message{in.Peer, c.sent[in.Peer]})
 	c.sent[in.Peer]++
 }
 
 // reuse waits for the readers of what was sent from the memory of dst.
 func (c *compiler) reuse(dst Slot) {
-	cell := c.cell(dst)
+	cell := c.slot(dst)
 	for _, m := range c.pending[cell] {
 		if m.msg < c.reused[m.peer] {
 			continue
@@ -357,22 +200,38 @@ func (c *compiler) reuse(dst Slot) {
 }
 
 // readersFirst orders the folds and copies of a step so that each reads its sources
-// before another one writes them.
-func (c *compiler) readersFirst(writes []Instr) ([]Instr, error) {
-	var out []Instr
+// before another one writes them; where they go round in a circle, one is put aside in Temp.
+// Those that need nothing received in this step and overwrite nothing that was sent come
+// early.
+func (c *compiler) readersFirst(writes []Instr, fresh map[cell]bool) (early, late []Instr) {
+	var aside []Instr
 	for len(writes) > 0 {
-		i := slices.IndexFunc(writes, func(w Instr) bool {
-			return !slices.ContainsFunc(writes, func(r Instr) bool {
-				return c.cell(r.Dst) != c.cell(w.Dst) && slices.ContainsFunc(r.Srcs, func(sl Slot) bool { return c.cell(sl) == c.cell(w.Dst) })
-			})
-		})
+		i := slices.IndexFunc(writes, func(w Instr) bool { return !c.readByOthers(w, writes) })
 		if i < 0 {
-			return nil, fmt.Errorf("%v and others read each other's destinations; use two steps", writes[0])
+			i = 0
+			t := c.newTemp(c.pieceOf(writes[0].Dst))
+			aside = append(aside, copySlot(writes[0].Dst, t))
+			writes[0].Dst = t
 		}
-		out = append(out, writes[i])
+		w := writes[i]
 		writes = slices.Delete(writes, i, i+1)
+		waits := len(c.pending[c.slot(w.Dst)]) > 0 || len(late) > 0 && c.readByOthers(w, late) ||
+			slices.ContainsFunc(w.Srcs, func(sl Slot) bool { return fresh[c.slot(sl)] })
+		if waits {
+			late = append(late, w)
+		} else {
+			early = append(early, w)
+		}
 	}
-	return out, nil
+	return early, append(late, aside...)
+}
+
+// readByOthers reports whether one of the others reads what w writes.
+func (c *compiler) readByOthers(w Instr, others []Instr) bool {
+	to := c.slot(w.Dst)
+	return slices.ContainsFunc(others, func(r Instr) bool {
+		return c.slot(r.Dst) != to && slices.ContainsFunc(r.Srcs, func(sl Slot) bool { return c.slot(sl) == to })
+	})
 }
 
 // markLast marks the last use of each view.
@@ -390,4 +249,29 @@ func (c *compiler) markLast() {
 			}
 		}
 	}
+}
+
+// packTemps renumbers the blocks of Temp that are used and returns how many they are.
+func (c *compiler) packTemps() int {
+	blocks := map[int32]int32{}
+	pack := func(r *Ref) {
+		if r.Space != Temp {
+			return
+		}
+		b, ok := blocks[r.Block]
+		if !ok {
+			b = int32(len(blocks))
+			blocks[r.Block] = b
+		}
+		r.Block = b
+	}
+	for i := range c.ops {
+		if code := c.ops[i].Code; code != OpSend && code != OpReuse {
+			pack(&c.ops[i].Dst)
+		}
+	}
+	for i := range c.srcs {
+		pack(&c.srcs[i])
+	}
+	return len(blocks)
 }

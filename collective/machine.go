@@ -1,11 +1,12 @@
 package collective
 
+import "sort"
+
 // Machine runs a plan by dependencies: an op is ready when what it needs is done, in any
 // order that allows. It is the reference that Verify holds Linear against and what
-// the simulator drives; the engine walks Linear, which is five times as fast. A Machine
+// the simulator drives; the engine walks Linear, which is several times as fast. A Machine
 // may be reused by Reset. It belongs to one goroutine.
 type Machine struct {
-	plan  *Plan
 	needs []int32 // per op, how many must be done before it
 	left  []int32 // the same in this run
 	next  []int32 // ops that wait for op i: next[at[i]:at[i+1]]
@@ -13,18 +14,20 @@ type Machine struct {
 }
 
 // NewMachine returns a machine for the plan; call Reset before the first run.
-func NewMachine(p *Plan) *Machine {
-	g := newGraph(p)
-	m := &Machine{plan: p, needs: make([]int32, len(p.Ops)), left: make([]int32, len(p.Ops)), at: make([]int32, len(p.Ops)+1)}
+func NewMachine(p *Plan) *Machine { return newMachine(resolve(p)) }
+
+func newMachine(v *resolved) *Machine {
+	g := newGraph(v)
+	n := len(v.Ops)
+	m := &Machine{needs: make([]int32, n), left: make([]int32, n), at: make([]int32, n+1), next: make([]int32, len(g.edges))}
 	for _, e := range g.edges {
 		m.needs[e[1]]++
 		m.at[e[0]+1]++
 	}
-	for i := range p.Ops {
+	for i := range n {
 		m.at[i+1] += m.at[i]
 	}
-	m.next = make([]int32, len(g.edges))
-	fill := make([]int32, len(p.Ops))
+	fill := make([]int32, n)
 	for _, e := range g.edges {
 		m.next[m.at[e[0]]+fill[e[0]]] = e[1]
 		fill[e[0]]++
@@ -55,104 +58,86 @@ func (m *Machine) Done(i int32, ready []int32) []int32 {
 
 // graph finds what each op of a plan depends on.
 type graph struct {
-	plan    *Plan
-	edges   [][2]int32 // first must be done before second
-	writer  map[Ref]int32
-	readers map[Ref][]int32
-	sends   map[message]int32
-	reuses  map[int32][]int32 // of a peer, in order
+	plan    *resolved
+	edges   [][2]int32 // the first must be done before the second
+	writer  []int32    // of each cell, -1 without
+	readers [][]int32  // of each cell since it was written
+	peers   map[int32]*traffic
 }
 
-func newGraph(p *Plan) *graph {
-	g := &graph{plan: p, writer: map[Ref]int32{}, readers: map[Ref][]int32{}, sends: map[message]int32{}, reuses: map[int32][]int32{}}
-	lastSend, lastReceive := map[int32]int32{}, map[int32]int32{}
-	lastUse := map[int32]int32{} // of a view
-	for n := range p.Ops {
-		i, o := int32(n), &p.Ops[n]
-		for _, src := range p.Sources(o) {
-			c := p.cell(src)
-			if w, ok := g.writer[c]; ok {
-				g.edge(w, i)
-			}
+// traffic is the ops of a plan that have to do with one peer.
+type traffic struct {
+	sends, reuses []int32
+	lastReceive   int32
+}
+
+func newGraph(v *resolved) *graph {
+	cells := len(v.number)
+	g := &graph{plan: v, writer: make([]int32, cells), readers: make([][]int32, cells), peers: map[int32]*traffic{}}
+	for i := range g.writer {
+		g.writer[i] = -1
+	}
+	for n := range v.Ops {
+		i, o := int32(n), &v.Ops[n]
+		for _, c := range v.sources(o) {
+			g.edge(g.writer[c], i)
 			g.readers[c] = append(g.readers[c], i)
-			if src.IsView() {
-				lastUse[src.Block] = i
-			}
+		}
+		t := g.peers[o.Peer]
+		if t == nil && o.Code != OpFold && o.Code != OpCopy {
+			t = &traffic{lastReceive: -1}
+			g.peers[o.Peer] = t
 		}
 		switch o.Code {
 		case OpSend:
-			if prev, ok := lastSend[o.Peer]; ok {
-				g.edge(prev, i)
+			if k := len(t.sends); k > 0 {
+				g.edge(t.sends[k-1], i)
 			}
-			lastSend[o.Peer] = i
-			g.sends[message{o.Peer, o.Msg}] = i
-			continue
+			t.sends = append(t.sends, i)
 		case OpReuse:
-			g.edge(g.sends[message{o.Peer, o.Msg}], i)
-			g.reuses[o.Peer] = append(g.reuses[o.Peer], i)
-			continue
+			if int(o.Msg) < len(t.sends) {
+				g.edge(t.sends[o.Msg], i)
+			}
+			t.reuses = append(t.reuses, i)
 		case OpRecv, OpView:
-			if prev, ok := lastReceive[o.Peer]; ok {
+			// The next message is asked for when the view of the one before was released.
+			if prev := t.lastReceive; prev >= 0 {
 				g.edge(prev, i)
-				if p.Ops[prev].Code == OpView {
-					if use, ok := lastUse[p.Ops[prev].Dst.Block]; ok {
+				if v.Ops[prev].Code == OpView {
+					for _, use := range g.readers[v.dst[prev]] {
 						g.edge(use, i)
 					}
 				}
 			}
-			lastReceive[o.Peer] = i
+			t.lastReceive = i
+			g.write(v.dst[i], i)
+		default:
+			g.write(v.dst[i], i)
 		}
-		g.write(p.cell(o.Dst), i)
 	}
 	return g
 }
 
 // write orders op i, which writes cell c, after the last writer and all readers.
-func (g *graph) write(c Ref, i int32) {
-	if w, ok := g.writer[c]; ok {
-		g.edge(w, i)
-	}
+func (g *graph) write(c, i int32) {
+	g.edge(g.writer[c], i)
 	for _, r := range g.readers[c] {
 		o := &g.plan.Ops[r]
-		if r == i {
-			continue
-		}
 		if o.Code != OpSend {
 			g.edge(r, i)
 			continue
 		}
-		for _, u := range g.reuses[o.Peer] {
-			if g.plan.Ops[u].Msg >= o.Msg {
-				g.edge(u, i)
-				break
-			}
+		reuses := g.peers[o.Peer].reuses
+		if k := sort.Search(len(reuses), func(k int) bool { return g.plan.Ops[reuses[k]].Msg >= o.Msg }); k < len(reuses) {
+			g.edge(reuses[k], i)
 		}
 	}
 	g.writer[c] = i
-	delete(g.readers, c)
+	g.readers[c] = g.readers[c][:0]
 }
 
 func (g *graph) edge(from, to int32) {
-	if from != to {
+	if from >= 0 && from != to {
 		g.edges = append(g.edges, [2]int32{from, to})
 	}
-}
-
-// cell is the one name of the memory at r: an in-place input is named as the output, or
-// the other way round in a reduce-scatter.
-func (p *Plan) cell(r Ref) Ref {
-	r.Flags = 0
-	if !p.InPlace {
-		return r
-	}
-	switch k := p.Shape.Kind; {
-	case k == ReduceScatter && r.Space == Out:
-		r.Space, r.Block = In, int32(p.Rank)
-	case k != ReduceScatter && r.Space == In:
-		r.Space = Out
-		if k == AllGather {
-			r.Block = int32(p.Rank)
-		}
-	}
-	return r
 }

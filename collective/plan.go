@@ -78,8 +78,9 @@ type Plan struct {
 	To        []int32 // peers that are sent to, in order
 }
 
-// Linear is the order in which an engine runs the ops: of each step the sends, the
-// receives, the reuses and folds. It is a topological order of what Machine runs.
+// Linear is the order in which an engine runs the ops: of each step the sends, folds and
+// copies that wait for nobody, the receives, the other folds and copies; with reuses before what they are
+// for. It is a topological order of what Machine runs.
 func (p *Plan) Linear() []Op { return p.Ops }
 
 // Sources returns the sources of an op.

@@ -45,11 +45,10 @@ const (
 	RecvReduce             // Dst = sum of Srcs in their order, one of which is Wire: what Peer sent
 	Fold                   // Dst = sum of Srcs in their order
 	Copy                   // Dst = Srcs[0]
-	viewOp                 // in a plan: a message from Peer as a view
-	reuseOp                // in a plan: wait until Peer has let go of a message
+	viewOp                 // while compiling: a message from Peer as a view
 )
 
-var codeNames = [...]string{"send", "recv", "recvreduce", "fold", "copy", "view", "reuse"}
+var codeNames = [...]string{"send", "recv", "recvreduce", "fold", "copy", "view"}
 
 func (c Code) String() string {
 	if int(c) < len(codeNames) {
@@ -72,21 +71,28 @@ type Instr struct {
 type Schedule struct {
 	Shape  Shape
 	Rank   int
-	Pieces int // pieces that a block is cut in, ≥ 1
-	Temps  int // blocks of Temp
+	Pieces int // pieces that a block is cut in, 1…2^24
+	Temps  int // blocks of Temp, 0…2^24
 	Steps  [][]Instr
 }
 
+// The bounds keep every chunk number, and what Compile adds to them, in 32 bits.
+const (
+	maxPieces  = 1 << 24
+	maxChunks  = 1 << 29
+	maxSources = 1<<16 - 1
+)
+
 // chunks returns the number of chunks of a space.
-func (s *Schedule) chunks(sp Space) int {
+func (s *Schedule) chunks(sp Space) int64 {
 	in, out := s.Shape.Kind.Blocks(s.Shape.Ranks)
 	switch sp {
 	case In:
-		return in * s.Pieces
+		return int64(in) * int64(s.Pieces)
 	case Out:
-		return out * s.Pieces
+		return int64(out) * int64(s.Pieces)
 	case Temp:
-		return s.Temps * s.Pieces
+		return int64(s.Temps) * int64(s.Pieces)
 	}
 	return 0
 }
@@ -97,13 +103,22 @@ func (s *Schedule) Check() error {
 		return err
 	}
 	if s.Rank < 0 || s.Rank >= s.Shape.Ranks {
-		return fmt.Errorf("collective: rank %d of %d", s.Rank, s.Shape.Ranks)
+		return fmt.Errorf("collective: rank %d, want 0…%d", s.Rank, s.Shape.Ranks-1)
 	}
-	if s.Pieces < 1 || s.Temps < 0 {
-		return fmt.Errorf("collective: %d pieces, %d temps", s.Pieces, s.Temps)
+	if s.Pieces < 1 || s.Pieces > maxPieces {
+		return fmt.Errorf("collective: %d pieces, want 1…%d", s.Pieces, maxPieces)
 	}
+	if s.Temps < 0 || s.Temps > maxPieces {
+		return fmt.Errorf("collective: %d blocks of temp, want 0…%d", s.Temps, maxPieces)
+	}
+	for sp := In; sp <= Temp; sp++ {
+		if n := s.chunks(sp); n > maxChunks {
+			return fmt.Errorf("collective: %d chunks of %v, want at most %d", n, sp, maxChunks)
+		}
+	}
+	written := map[Slot]bool{}
 	for k, step := range s.Steps {
-		written := map[Slot]bool{}
+		clear(written)
 		for _, in := range step {
 			err := s.checkInstr(in)
 			if err == nil && in.Code != Send {
@@ -120,91 +135,62 @@ func (s *Schedule) Check() error {
 	return nil
 }
 
+// sources is how many sources each code takes at least and at most.
+var sources = [Copy + 1][2]int{Send: {1, 1}, Recv: {0, 0}, RecvReduce: {2, maxSources}, Fold: {1, maxSources}, Copy: {1, 1}}
+
 func (s *Schedule) checkInstr(in Instr) error {
 	if in.Code > Copy {
 		return errors.New("unknown code")
 	}
-	if in.Code <= RecvReduce {
-		if in.Peer < 0 || int(in.Peer) >= s.Shape.Ranks || int(in.Peer) == s.Rank {
-			return fmt.Errorf("peer %d, want another rank of %d", in.Peer, s.Shape.Ranks)
+	switch messages := in.Code <= RecvReduce; {
+	case messages && (in.Peer < 0 || int(in.Peer) >= s.Shape.Ranks || int(in.Peer) == s.Rank):
+		return fmt.Errorf("peer %d, want another rank of %d", in.Peer, s.Shape.Ranks)
+	case !messages && in.Peer != 0:
+		return fmt.Errorf("peer %d, want 0 as nothing is sent", in.Peer)
+	}
+	if n, want := len(in.Srcs), sources[in.Code]; n < want[0] || n > want[1] {
+		return fmt.Errorf("%d sources, want %d…%d", n, want[0], want[1])
+	}
+	if in.Code == Send {
+		if in.Dst != (Slot{}) {
+			return fmt.Errorf("destination %v, want none", in.Dst)
+		}
+	} else {
+		if in.Dst.Space == In {
+			return errors.New("a schedule does not write its input")
+		}
+		if err := s.checkSlot(in.Dst); err != nil {
+			return err
 		}
 	}
 	wires := 0
 	for _, src := range in.Srcs {
-		if src.Space == Wire && in.Code == RecvReduce {
+		if src == (Slot{Space: Wire}) && in.Code == RecvReduce {
 			wires++
 			continue
 		}
 		if err := s.checkSlot(src); err != nil {
 			return err
 		}
-	}
-	want := map[Code]string{Send: "1", Recv: "0", RecvReduce: "2", Fold: "1", Copy: "1"}[in.Code]
-	n := len(in.Srcs)
-	if n != int(want[0]-'0') && (in.Code != RecvReduce && in.Code != Fold || n < int(want[0]-'0')) {
-		return fmt.Errorf("%d sources, want %s", n, want)
+		if p := int32(s.Pieces); in.Code != Send && src.Chunk%p != in.Dst.Chunk%p {
+			return fmt.Errorf("%v is piece %d of its block and %v piece %d: the lengths differ", src, src.Chunk%p, in.Dst, in.Dst.Chunk%p)
+		}
 	}
 	if in.Code == RecvReduce && wires != 1 {
 		return fmt.Errorf("%d of the sources are the wire, want 1", wires)
-	}
-	if in.Code != Send {
-		if in.Dst.Space == In {
-			return errors.New("a schedule does not write its input")
-		}
-		return s.checkSlot(in.Dst)
 	}
 	return nil
 }
 
 func (s *Schedule) checkSlot(sl Slot) error {
-	if n := s.chunks(sl.Space); sl.Chunk < 0 || int(sl.Chunk) >= n {
-		return fmt.Errorf("%v is outside %v[0…%d]", sl, sl.Space, n-1)
+	if sl.Space > Temp {
+		return fmt.Errorf("%v, want in, out or temp", sl)
+	}
+	if n := s.chunks(sl.Space); sl.Chunk < 0 || int64(sl.Chunk) >= n {
+		return fmt.Errorf("%v is outside %v, which has %d chunks", sl, sl.Space, n)
 	}
 	if sl.Space == In && !s.Shape.HasIn(s.Rank) || sl.Space == Out && !s.Shape.HasOut(s.Rank) {
 		return fmt.Errorf("rank %d has no %v in %v with root %d", s.Rank, sl.Space, s.Shape.Kind, s.Shape.Root)
 	}
 	return nil
-}
-
-// Cost is what a schedule does, for documentation, tests and the tuner. Bytes are in
-// pieces, of which Schedule.Pieces make one block.
-type Cost struct {
-	Steps     int // steps with a message of this rank
-	Sends     int // messages sent
-	Receives  int // messages received
-	Folded    int // pieces read by folds
-	Copied    int // pieces copied
-	MaxFanout int // most sends in one step
-}
-
-// Cost counts.
-func (s *Schedule) Cost() Cost {
-	var c Cost
-	for _, step := range s.Steps {
-		sends, moves := 0, 0
-		for _, in := range step {
-			switch in.Code {
-			case Send:
-				sends++
-				moves++
-			case Recv:
-				c.Receives++
-				moves++
-			case RecvReduce:
-				c.Receives++
-				moves++
-				c.Folded += len(in.Srcs)
-			case Fold:
-				c.Folded += len(in.Srcs)
-			case Copy:
-				c.Copied++
-			}
-		}
-		c.Sends += sends
-		c.MaxFanout = max(c.MaxFanout, sends)
-		if moves > 0 {
-			c.Steps++
-		}
-	}
-	return c
 }

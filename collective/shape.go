@@ -72,17 +72,19 @@ func (k Kind) Blocks(n int) (in, out int) {
 // Shape is what an algorithm may depend on, besides the rank.
 type Shape struct {
 	Kind  Kind
-	Ranks int // ≥ 1
+	Ranks int // 1…2^24
 	Root  int // of Broadcast and Reduce; 0 otherwise
 }
+
+const maxRanks = 1 << 24
 
 // Check returns an error that names the field that makes no sense.
 func (s Shape) Check() error {
 	switch {
 	case s.Kind >= numKinds:
 		return fmt.Errorf("collective: unknown %v", s.Kind)
-	case s.Ranks < 1:
-		return fmt.Errorf("collective: %d ranks, want at least 1", s.Ranks)
+	case s.Ranks < 1 || s.Ranks > maxRanks:
+		return fmt.Errorf("collective: %d ranks, want 1…%d", s.Ranks, maxRanks)
 	case s.Root < 0 || s.Root >= s.Ranks:
 		return fmt.Errorf("collective: root %d, want 0…%d", s.Root, s.Ranks-1)
 	case s.Root != 0 && !s.Kind.Rooted():

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -53,11 +54,15 @@ func (s Schedule) String() string {
 	return b.String()
 }
 
+// maxLine bounds a line of text: a fold of maxSources sources.
+const maxLine = 2 << 20
+
 // Parse reads what String prints: one schedule. Empty lines and what follows a # are
 // ignored. An error names the line; the result has passed Check.
 func Parse(r io.Reader) (Schedule, error) {
 	var s Schedule
 	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, maxLine)
 	for line, head := 1, false; sc.Scan(); line++ {
 		text, _, _ := strings.Cut(sc.Text(), "#")
 		f := strings.Fields(text)
@@ -83,6 +88,9 @@ func Parse(r io.Reader) (Schedule, error) {
 	}
 	if err := sc.Err(); err != nil {
 		return Schedule{}, fmt.Errorf("collective: schedule: %w", err)
+	}
+	if s.Shape.Ranks == 0 {
+		return Schedule{}, errors.New("collective: schedule: no text, want a schedule")
 	}
 	if err := s.Check(); err != nil {
 		return Schedule{}, err

@@ -23,7 +23,14 @@ type DeadlockError struct {
 }
 
 func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("collective: deadlock (%s): %s", e.Reading, strings.Join(e.Waiting, "; "))
+	const most = 8
+	waiting := e.Waiting
+	more := ""
+	if len(waiting) > most {
+		more = fmt.Sprintf("; and %d more", len(waiting)-most)
+		waiting = waiting[:most]
+	}
+	return fmt.Sprintf("collective: deadlock (%s): %s%s", e.Reading, strings.Join(waiting, "; "), more)
 }
 
 // HazardError says that an op may read or write memory that another one still needs, or that
@@ -45,213 +52,110 @@ func (e *HazardError) Error() string {
 //
 // The linear reading runs with one message of room between two ranks; messages that may be
 // lent are read by the receiver only when it uses them, the others leave the sender's memory when the
-// receiver takes them. It is a network of sequential processes
-// over bounded queues, so its outcome does not depend on timing, and what runs here
-// runs with more room and with copies too. The machine is run in several random orders.
+// receiver takes them. It is a network of sequential processes over bounded queues: each
+// waits at one queue at a time, so what happens does not depend on timing, and one run is a
+// proof for all. That memory was waited for before it is written again is
+// checked in program order, so it holds for every transport. What runs here runs with
+// more room and with copies too, as these only take waits away. Rounds that
+// follow one another on the same plans run too: a round leaves all queues empty. The
+// machine is run in several random orders.
 //
 // The error is a *WrongValueError, *DeadlockError, *HazardError or what Compile says.
 func Verify(all []Schedule, opt Options) error {
-	w := &world{values: newValues()}
+	if len(all) == 0 {
+		return fmt.Errorf("collective: no schedules to verify, want those of all ranks")
+	}
+	plans := make([]*Plan, len(all))
 	for r, s := range all {
 		if s.Rank != r || s.Shape != all[0].Shape || s.Shape.Ranks != len(all) || s.Pieces != all[0].Pieces {
-			return fmt.Errorf("collective: schedule %d is of rank %d, %+v with %d pieces; want rank %d, %+v with %d", r, s.Rank, s.Shape, s.Pieces, r, all[0].Shape, all[0].Pieces)
+			return fmt.Errorf("collective: schedule %d of %d is of rank %d, %+v with %d pieces; want rank %d, %+v with %d", r, len(all), s.Rank, s.Shape, s.Pieces, r, all[0].Shape, all[0].Pieces)
 		}
 		p, err := Compile(s, opt)
 		if err != nil {
 			return err
 		}
-		w.plans = append(w.plans, p)
+		plans[r] = p
 	}
+	return verifyPlans(plans)
+}
+
+// orders is how many random orders of the machine Verify runs.
+const orders = 3
+
+func verifyPlans(plans []*Plan) error {
+	_, err := verifyWorld(newWorld(plans))
+	return err
+}
+
+// verifyWorld returns the values of all outputs.
+func verifyWorld(w *world) ([][]int32, error) {
 	linear, err := w.runLinear()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.check(linear); err != nil {
-		return err
+		return nil, err
 	}
-	for seed := range uint64(3) {
-		out, err := w.runMachine(rand.New(rand.NewPCG(seed, 0)))
+	machines := make([]*Machine, len(w.plans))
+	for r, v := range w.plans {
+		machines[r] = newMachine(v)
+	}
+	for seed := range uint64(orders) {
+		out, err := w.runMachines(machines, rand.New(rand.NewPCG(seed, 0)))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for r := range out {
 			for c, x := range out[r] {
 				if x != linear[r][c] {
-					return &WrongValueError{Rank: r, Chunk: c, Got: w.values.text(x) + " by the machine", Want: w.values.text(linear[r][c])}
+					return nil, &WrongValueError{Rank: r, Chunk: c, Got: w.values.text(x) + " by the machine", Want: w.values.text(linear[r][c])}
 				}
 			}
 		}
 	}
-	return nil
+	return linear, nil
 }
 
-// world is all ranks' plans and the memory they run on.
-type world struct {
-	plans  []*Plan
-	values *values
-
-	ranks []*rankState
-	pipes map[[2]int32]*pipe
-}
-
-// rankState is one rank's memory.
-type rankState struct {
-	cells   map[Ref]int32
-	views   []*parcel
-	unsafe  map[Ref][]message // sent from the cell, not known to be released
-	reused  map[int32]uint32
-	blocked string
-}
-
-// pipe holds the messages from one rank to another.
-type pipe struct {
-	parcels         []*parcel
-	taken, released int
-}
-
-// parcel is a message: the sender's cell, read when it is used, or a copy.
-type parcel struct {
-	from  *rankState
-	cell  Ref
-	copy  int32
-	lent  bool
-	piece int32
-	pipe  *pipe
-}
-
-func (m *parcel) value() int32 {
-	if m.lent {
-		return m.from.cells[m.cell]
-	}
-	return m.copy
-}
-
-func (w *world) reset() {
-	w.ranks, w.pipes = nil, map[[2]int32]*pipe{}
-	for r, p := range w.plans {
-		st := &rankState{cells: map[Ref]int32{}, views: make([]*parcel, p.Views), unsafe: map[Ref][]message{}, reused: map[int32]uint32{}}
-		in, _ := p.Shape.Kind.Blocks(p.Shape.Ranks)
-		for c := 0; p.Shape.HasIn(r) && c < in*p.Pieces; c++ {
-			ref := Ref{Block: int32(c / p.Pieces), Piece: int32(c % p.Pieces), Space: In}
-			st.cells[p.cell(ref)] = w.values.leaf(r, c, false)
-		}
-		w.ranks = append(w.ranks, st)
-	}
-}
-
-func (w *world) pipe(from, to int32) *pipe {
-	k := [2]int32{from, to}
-	if w.pipes[k] == nil {
-		w.pipes[k] = &pipe{}
-	}
-	return w.pipes[k]
-}
-
-// step runs op i of rank r if it can. A HazardError is for ever.
-func (w *world) step(r int, i int, room int) (bool, error) {
-	p, st := w.plans[r], w.ranks[r]
-	o := &p.Ops[i]
-	hazard := func(format string, args ...any) error {
-		return &HazardError{Rank: r, Op: p.describe(i), Why: fmt.Sprintf(format, args...)}
-	}
-	var value int32
-	switch o.Code {
-	case OpSend:
-		to := w.pipe(int32(r), o.Peer)
-		if room > 0 && len(to.parcels)-to.released >= room {
-			return false, nil
-		}
-		src := p.Sources(o)[0]
-		c := p.cell(src)
-		to.parcels = append(to.parcels, &parcel{st, c, st.cells[c], src.Flags&Lend != 0, src.Piece, to})
-		st.unsafe[c] = append(st.unsafe[c], message{o.Peer, o.Msg})
-		return true, nil
-	case OpReuse:
-		to := w.pipe(int32(r), o.Peer)
-		free := to.released
-		if to.taken > free && !to.parcels[free].lent {
-			free++
-		}
-		if uint32(free) <= o.Msg {
-			return false, nil
-		}
-		st.reused[o.Peer] = max(st.reused[o.Peer], o.Msg+1)
-		return true, nil
-	case OpRecv, OpView:
-		from := w.pipe(o.Peer, int32(r))
-		if from.taken == len(from.parcels) {
-			return false, nil
-		}
-		if o.Code == OpView && from.taken != from.released {
-			return false, hazard("another view of the same peer is out")
-		}
-		m := from.parcels[from.taken]
-		if m.piece != o.Dst.Piece {
-			return false, hazard("got piece %d of a block, want piece %d: the lengths differ", m.piece, o.Dst.Piece)
-		}
-		from.taken++
-		if o.Code == OpView {
-			st.views[o.Dst.Block] = m
-			return true, nil
-		}
-		value = m.value()
-		from.released++
-	case OpFold, OpCopy:
-		var operands []int32
-		for _, src := range p.Sources(o) {
-			x := st.cells[p.cell(src)]
-			if src.IsView() {
-				m := st.views[src.Block]
-				x = m.value()
-				if src.Flags&Last != 0 {
-					m.pipe.released++
-				}
-			}
-			if src.Flags&Scaled != 0 {
-				x = w.values.scale(x)
-			}
-			operands = append(operands, x)
-		}
-		value = operands[0]
-		if o.Code == OpFold {
-			value = w.values.fold(operands)
-		}
-	}
-	c := p.cell(o.Dst)
-	for _, m := range st.unsafe[c] {
-		if st.reused[m.peer] <= m.msg {
-			return false, hazard("rank %d may still read message %d, sent from there", m.peer, m.msg)
-		}
-	}
-	delete(st.unsafe, c)
-	st.cells[c] = value
-	return true, nil
-}
-
-// runLinear runs every rank's ops in order, as far as each gets in turn.
+// runLinear runs every rank's ops in order, each rank as far as it gets, and again when
+// something changed that it may wait for.
 func (w *world) runLinear() ([][]int32, error) {
 	w.reset()
-	pc := make([]int, len(w.plans))
-	for moved := true; moved; {
-		moved = false
-		for r, p := range w.plans {
-			for pc[r] < len(p.Ops) {
-				ok, err := w.step(r, pc[r], 1)
-				if err != nil {
-					return nil, err
+	n := len(w.plans)
+	pc, queued, queue := make([]int, n), make([]bool, n), make([]int32, 0, 2*n)
+	wake := func(r int32) {
+		if !queued[r] {
+			queued[r] = true
+			queue = append(queue, r)
+		}
+	}
+	for r := range n {
+		wake(int32(r))
+	}
+	for len(queue) > 0 {
+		r := queue[0]
+		queue, queued[r] = queue[1:], false
+		for pc[r] < len(w.plans[r].Ops) {
+			ok, err := w.step(int(r), pc[r], 1)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				break
+			}
+			pc[r]++
+			for _, id := range w.touched {
+				if p := &w.pipes[id]; p.from == r {
+					wake(p.to)
+				} else {
+					wake(p.from)
 				}
-				if !ok {
-					break
-				}
-				pc[r]++
-				moved = true
 			}
 		}
 	}
 	var waiting []string
-	for r, p := range w.plans {
-		if pc[r] < len(p.Ops) {
-			waiting = append(waiting, fmt.Sprintf("rank %d waits at its op %d of %d: %s", r, pc[r], len(p.Ops), p.describe(pc[r])))
+	for r, v := range w.plans {
+		if pc[r] < len(v.Ops) {
+			waiting = append(waiting, fmt.Sprintf("rank %d waits at its op %d of %d: %s", r, pc[r], len(v.Ops), v.describe(pc[r])))
 		}
 	}
 	if waiting != nil {
@@ -260,19 +164,21 @@ func (w *world) runLinear() ([][]int32, error) {
 	return w.outputs()
 }
 
-// runMachine runs ops that are ready in a random order, with as much room as they need.
-func (w *world) runMachine(rnd *rand.Rand) ([][]int32, error) {
+// runMachines runs ops that are ready in a random order, with as much room as they need.
+func (w *world) runMachines(machines []*Machine, rnd *rand.Rand) ([][]int32, error) {
 	w.reset()
 	type task struct{ rank, op int32 }
-	var ready, blocked []task
-	machines := make([]*Machine, len(w.plans))
-	for r, p := range w.plans {
-		machines[r] = NewMachine(p)
-		for _, i := range machines[r].Reset(nil) {
+	var ready []task
+	parked := make([][]task, len(w.pipes)) // until something changes there
+	left := 0
+	var next []int32
+	for r, m := range machines {
+		left += len(w.plans[r].Ops)
+		next = m.Reset(next[:0])
+		for _, i := range next {
 			ready = append(ready, task{int32(r), i})
 		}
 	}
-	var next []int32
 	for len(ready) > 0 {
 		k := rnd.IntN(len(ready))
 		t := ready[k]
@@ -283,67 +189,56 @@ func (w *world) runMachine(rnd *rand.Rand) ([][]int32, error) {
 			return nil, err
 		}
 		if !ok {
-			blocked = append(blocked, t)
+			id := w.pipeOf[t.rank][t.op]
+			parked[id] = append(parked[id], t)
 			continue
 		}
-		for _, i := range machines[t.rank].Done(t.op, next[:0]) {
+		left--
+		for _, id := range w.touched {
+			ready = append(ready, parked[id]...)
+			parked[id] = parked[id][:0]
+		}
+		next = machines[t.rank].Done(t.op, next[:0])
+		for _, i := range next {
 			ready = append(ready, task{t.rank, i})
 		}
-		ready = append(ready, blocked...)
-		blocked = blocked[:0]
 	}
-	if blocked != nil && len(blocked) > 0 {
+	if left > 0 {
 		var waiting []string
-		for _, t := range blocked {
-			waiting = append(waiting, fmt.Sprintf("rank %d: %s", t.rank, w.plans[t.rank].describe(int(t.op))))
+		for _, tasks := range parked {
+			for _, t := range tasks {
+				waiting = append(waiting, fmt.Sprintf("rank %d: %s", t.rank, w.plans[t.rank].describe(int(t.op))))
+			}
 		}
 		return nil, &DeadlockError{"machine", waiting}
 	}
 	return w.outputs()
 }
 
-// outputs returns the value of every chunk of every rank's Out.
-func (w *world) outputs() ([][]int32, error) {
-	for k, p := range w.pipes {
-		if p.released != len(p.parcels) {
-			return nil, &HazardError{Rank: int(k[0]), Op: fmt.Sprintf("message %d to rank %d", p.released, k[1]), Why: "is sent and never used"}
-		}
-	}
-	out := make([][]int32, len(w.plans))
-	for r, p := range w.plans {
-		if !p.Shape.HasOut(r) {
-			continue
-		}
-		_, blocks := p.Shape.Kind.Blocks(p.Shape.Ranks)
-		for c := range blocks * p.Pieces {
-			ref := Ref{Block: int32(c / p.Pieces), Piece: int32(c % p.Pieces), Space: Out}
-			out[r] = append(out[r], w.ranks[r].cells[p.cell(ref)])
-		}
-	}
-	return out, nil
-}
-
 // check holds the outputs against what the kind promises.
 func (w *world) check(out [][]int32) error {
+	n := len(w.plans)
 	type question struct {
 		value int32
 		chunk int
 	}
 	asked := map[question]bool{}
 	for r, p := range w.plans {
+		scaled := p.Scale && p.Shape.Kind.Reduces()
 		for c, x := range out[r] {
-			rank, chunk, sum := w.want(r, c)
-			ok := x == w.values.leaf(rank, chunk, false)
-			if q := (question{x, chunk}); sum {
-				if _, known := asked[q]; !known {
-					asked[q] = w.isSum(x, chunk, p.Scale)
-				}
-				ok = asked[q]
+			rank, chunk, sum := p.want(c)
+			q := question{x, chunk}
+			ok, known := asked[q]
+			if sum && !known {
+				ok = w.values.isSum(x, n, chunk, scaled)
+				asked[q] = ok
+			} else if !sum {
+				ok = x != 0 && x == w.values.leaf(leaf{rank: int32(rank), chunk: int32(chunk)})
 			}
 			if !ok {
 				want := fmt.Sprintf("r%d.%d", rank, chunk)
 				if sum {
-					want = fmt.Sprintf("the sum of r0.%d … r%d.%d", chunk, len(w.plans)-1, chunk)
+					want = fmt.Sprintf("the sum of r0.%d … r%d.%d", chunk, n-1, chunk)
 				}
 				return &WrongValueError{r, c, w.values.text(x), want}
 			}
@@ -355,36 +250,18 @@ func (w *world) check(out [][]int32) error {
 	return nil
 }
 
-// want is what chunk c of rank r's Out must be: the leaf (rank, chunk), or the sum over
+// want is what chunk c of the rank's Out must be: the leaf (rank, chunk), or the sum over
 // all ranks of their leaf chunk.
-func (w *world) want(r, c int) (rank, chunk int, sum bool) {
-	p := w.plans[r]
+func (p *Plan) want(c int) (rank, chunk int, sum bool) {
 	switch p.Shape.Kind {
 	case AllGather:
 		return c / p.Pieces, c % p.Pieces, false
 	case AllToAll:
-		return c / p.Pieces, r*p.Pieces + c%p.Pieces, false
+		return c / p.Pieces, p.Rank*p.Pieces + c%p.Pieces, false
 	case Broadcast:
 		return p.Shape.Root, c, false
 	case ReduceScatter:
-		return 0, r*p.Pieces + c, true
+		return 0, p.Rank*p.Pieces + c, true
 	}
 	return 0, c, true
-}
-
-// isSum reports whether x adds the leaf chunk of every rank exactly once.
-func (w *world) isSum(x int32, chunk int, scaled bool) bool {
-	seen := make([]bool, len(w.plans))
-	n, ok := 0, x != 0
-	if ok {
-		w.values.leaves(x, func(l node) {
-			if int(l.chunk) != chunk || l.scaled != scaled || seen[l.rank] {
-				ok = false
-				return
-			}
-			seen[l.rank] = true
-			n++
-		})
-	}
-	return ok && n == len(w.plans)
 }

@@ -70,6 +70,7 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 	if s.passes%8 != 0 {
 		return
 	}
+	osYield() // to a peer that others keep off its processor
 	if s.passes%checkEvery == 0 {
 		runtime.Gosched()
 		d.look(ctx, c)

@@ -1,0 +1,82 @@
+# gccl: build, show, test, verify. Needs Go as go.mod says, and nothing else; `make generate` may need more.
+
+GO ?= go
+BIN := bin/gccl
+
+# What holds no system in it and builds anywhere.
+PURE := ./collective ./kernels/... ./topology/... ./bootstrap/...
+
+# At most so long for one package's tests, on a slow and busy machine.
+TIMEOUT ?= 10m
+FUZZTIME ?= 20s
+
+.PHONY: build demo test test-full bench verify format tidy vet lint cross fresh generate fuzz clean
+
+build:
+	$(GO) build -o $(BIN) ./cmd/gccl
+
+# An all-reduce between two real processes, which checks its results: by what gccl chooses, then over TCP.
+demo: build
+	$(BIN) bench all_reduce -b 8 -e 64M -f 4
+	$(BIN) bench all_reduce -b 8 -e 1M -f 16 --transport tcp
+
+test: vet
+	$(GO) test -timeout $(TIMEOUT) ./...
+
+# Every combination instead of a pairwise cover.
+test-full: vet
+	GCCL_TEST_FULL=1 $(GO) test -timeout 60m ./...
+
+bench: build
+	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100
+	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100 --memory slice
+	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100 --transport tcp
+
+verify: format tidy vet lint cross fresh
+
+format:
+	@bad=$$(find . -name '*.go' -not -path './.git/*' -print0 | xargs -0 gofmt -l) || exit 1; \
+	if [ -n "$$bad" ]; then echo "not gofmt'ed:"; echo "$$bad"; exit 1; fi
+
+tidy:
+	$(GO) mod tidy -diff
+
+vet:
+	$(GO) vet ./...
+
+lint:
+	$(GO) tool staticcheck ./...
+
+cross:
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(PURE)
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(PURE)
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build ./...
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) vet ./...
+
+generate:
+	$(GO) generate ./...
+
+# Generated files begin with z; generating them again must change nothing.
+GENERATED = find . -name 'z*' -type f -not -path './.git/*' -not -path './bin/*' -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum
+
+fresh:
+	@before=$$($(GENERATED)); \
+	$(MAKE) --no-print-directory generate || exit 1; \
+	after=$$($(GENERATED)); \
+	if [ "$$before" != "$$after" ]; then \
+		echo "make generate changed generated files:"; \
+		echo "$$before" > $${TMPDIR:-/tmp}/gccl-generated.$$$$; \
+		echo "$$after" | diff $${TMPDIR:-/tmp}/gccl-generated.$$$$ -; \
+		rm -f $${TMPDIR:-/tmp}/gccl-generated.$$$$; exit 1; fi
+
+# Each fuzz target for FUZZTIME.
+fuzz:
+	@set -e; for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+clean:
+	rm -rf bin

@@ -1,0 +1,191 @@
+package bootstraptest
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// bufferSize is how much a direction holds before writes wait.
+const bufferSize = 64 << 10
+
+// end is one end of a connection. It reads from in, which its peer writes, and writes to out.
+type end struct {
+	net           *Net
+	local, remote netip.AddrPort
+	in, out       *pipe
+}
+
+func (n *Net) pair(a, b netip.AddrPort) (*end, *end) {
+	ab, ba := newPipe(), newPipe()
+	return &end{n, a, b, ba, ab}, &end{n, b, a, ab, ba}
+}
+
+func (c *end) Read(b []byte) (int, error) {
+	n, err := c.in.read(b)
+	return n, c.wrap("read", err)
+}
+
+func (c *end) Write(b []byte) (int, error) {
+	n, err := c.out.write(b)
+	return n, c.wrap("write", err)
+}
+
+func (c *end) wrap(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}
+
+func (c *end) CloseWrite() error {
+	c.out.finish()
+	return nil
+}
+
+func (c *end) Close() error {
+	c.net.mu.Lock()
+	delete(c.net.conns, c)
+	c.net.mu.Unlock()
+	c.out.finish()
+	c.out.fail(&c.out.writeErr, net.ErrClosed)
+	c.in.fail(&c.in.readErr, net.ErrClosed)
+	c.in.fail(&c.in.writeErr, os.NewSyscallError("write", syscall.EPIPE))
+	return nil
+}
+
+// reset breaks the connection for both ends.
+func (c *end) reset() {
+	for _, p := range []*pipe{c.in, c.out} {
+		p.fail(&p.readErr, os.NewSyscallError("read", syscall.ECONNRESET))
+		p.fail(&p.writeErr, os.NewSyscallError("write", syscall.ECONNRESET))
+	}
+}
+
+func (c *end) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.local) }
+func (c *end) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
+
+func (c *end) SetDeadline(t time.Time) error {
+	c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *end) SetReadDeadline(t time.Time) error {
+	c.in.setDeadline(&c.in.readBy, t)
+	return nil
+}
+
+func (c *end) SetWriteDeadline(t time.Time) error {
+	c.out.setDeadline(&c.out.writeBy, t)
+	return nil
+}
+
+// pipe is one direction of a connection.
+type pipe struct {
+	mu                sync.Mutex
+	changed           *sync.Cond
+	buf               []byte
+	finished          bool // no more writes; readers get EOF after buf
+	readErr, writeErr error
+	readBy, writeBy   deadline
+}
+
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func newPipe() *pipe {
+	p := &pipe{}
+	p.changed = sync.NewCond(&p.mu)
+	return p
+}
+
+func (p *pipe) read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch {
+		case p.readErr != nil:
+			return 0, p.readErr
+		case p.readBy.passed():
+			return 0, os.ErrDeadlineExceeded
+		case len(p.buf) > 0:
+			n := copy(b, p.buf)
+			p.buf = p.buf[n:]
+			p.changed.Broadcast()
+			return n, nil
+		case p.finished:
+			return 0, io.EOF
+		case len(b) == 0:
+			return 0, nil
+		}
+		p.changed.Wait()
+	}
+}
+
+func (p *pipe) write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	done := 0
+	for {
+		switch {
+		case p.writeErr != nil:
+			return done, p.writeErr
+		case p.finished:
+			return done, os.NewSyscallError("write", syscall.EPIPE)
+		case p.writeBy.passed():
+			return done, os.ErrDeadlineExceeded
+		}
+		n := min(len(b)-done, bufferSize-len(p.buf))
+		p.buf = append(p.buf, b[done:done+n]...)
+		if done += n; n > 0 {
+			p.changed.Broadcast()
+		}
+		if done == len(b) {
+			return done, nil
+		}
+		p.changed.Wait()
+	}
+}
+
+func (p *pipe) finish() {
+	p.mu.Lock()
+	p.finished = true
+	p.changed.Broadcast()
+	p.mu.Unlock()
+}
+
+// fail sets one of the pipe's errors; the first one stays.
+func (p *pipe) fail(at *error, err error) {
+	p.mu.Lock()
+	if *at == nil {
+		*at = err
+	}
+	p.changed.Broadcast()
+	p.mu.Unlock()
+}
+
+func (p *pipe) setDeadline(d *deadline, t time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.at = t
+	if !t.IsZero() {
+		d.timer = time.AfterFunc(time.Until(t), func() {
+			p.mu.Lock()
+			p.changed.Broadcast()
+			p.mu.Unlock()
+		})
+	}
+	p.changed.Broadcast()
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }

@@ -1,0 +1,182 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Errors to decide by. Each comes wrapped in one of the types below, which carry the facts.
+var (
+	ErrClosed  = errors.New("the session is closed")            // by this rank, or by a peer that the call needs
+	ErrAborted = errors.New("the session is aborted")           // [*AbortedError]
+	ErrDead    = errors.New("a rank is dead")                   // [*PeerError]
+	ErrRefused = errors.New("the root refused this world")      // [*RefusedError]
+	ErrTimeout = errors.New("ranks are missing at the timeout") // [*MissingError], [*LateError]
+)
+
+// MissingError says which ranks had not joined when the time to join was over. It is [ErrTimeout] and the context's error.
+type MissingError struct {
+	Root    string // address, or addresses that were tried
+	World   int
+	Joined  int   // ranks that were seen, of World; 0 with Missing nil when the root was never reached
+	Missing []int // ranks never seen
+	Left    []int // ranks that joined and went away again
+	Elapsed time.Duration
+	Err     error // the last failure on the way to the root, or nil
+	cause   error // the context's error
+}
+
+func (e *MissingError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bootstrap with the root at %s timed out after %v: ", e.Root, e.Elapsed.Round(time.Millisecond))
+	if e.Joined == 0 {
+		b.WriteString("the root was not reached; is rank 0 up, and does a firewall let the port through?")
+	} else {
+		b.WriteString(progressText(e.World, e.Joined, e.Missing, e.Left))
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, " (last error: %v)", e.Err)
+	}
+	return b.String()
+}
+
+// Unwrap returns ErrTimeout, the context's error and the last failure.
+func (e *MissingError) Unwrap() []error { return nonNil(ErrTimeout, e.cause, e.Err) }
+
+func progressText(world, joined int, missing, left []int) string {
+	s := fmt.Sprintf("%d of %d joined", joined, world)
+	if len(missing) > 0 {
+		s += ", missing: " + formatRanks(missing)
+	}
+	if len(left) > 0 {
+		s += ", joined and left again: " + formatRanks(left)
+	}
+	return s
+}
+
+// Refusal is why a root refused a world.
+type Refusal uint8
+
+// The refusals. All ranks that had joined get the same one; Used goes to the latecomer alone.
+const (
+	RefusedDuplicate   Refusal = iota + 1 // two processes claim one rank
+	RefusedWorld                          // world sizes differ
+	RefusedVersion                        // protocol or release differ
+	RefusedRank                           // a rank outside the world
+	RefusedUsed                           // the id already made a world
+	RefusedUnreachable                    // a rank listens at an address that others cannot reach
+	RefusedMissing                        // ranks are missing at the root's deadline
+	RefusedClosed                         // the root was closed
+)
+
+// RefusedError is a root's refusal. It is [ErrRefused]; with Code RefusedMissing also [ErrTimeout].
+type RefusedError struct {
+	Code  Refusal
+	Root  string
+	Ranks []int  // the culprits, where they are known
+	Text  string // names ranks, values and addresses
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the root at %s refused this world: %s", e.Root, e.Text)
+}
+
+// Unwrap returns the sentinels.
+func (e *RefusedError) Unwrap() []error {
+	if e.Code == RefusedMissing {
+		return []error{ErrRefused, ErrTimeout, context.DeadlineExceeded}
+	}
+	return []error{ErrRefused}
+}
+
+// AbortedError is returned by every call on an aborted session. It is [ErrAborted].
+type AbortedError struct {
+	Op     string
+	Notice Notice
+}
+
+func (e *AbortedError) Error() string {
+	return fmt.Sprintf("bootstrap %s: aborted by rank %d: %s", e.Op, e.Notice.From, e.Notice.Reason)
+}
+
+// Unwrap returns ErrAborted.
+func (e *AbortedError) Unwrap() error { return ErrAborted }
+
+// PeerError is returned by a call that needs a rank which is gone. It is [ErrDead], or [ErrClosed] when that rank closed its
+// session in good order.
+type PeerError struct {
+	Op     string
+	Rank   int
+	Addr   string
+	Status Status
+	Reason string // what was seen, and by whom
+}
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("bootstrap %s: rank %d (%s) is %s: %s", e.Op, e.Rank, e.Addr, e.Status, e.Reason)
+}
+
+// Unwrap returns ErrDead or ErrClosed.
+func (e *PeerError) Unwrap() error {
+	if e.Status == Closed {
+		return ErrClosed
+	}
+	return ErrDead
+}
+
+// LateError is returned when a call's context ended while ranks were still to come. It is [ErrTimeout] and the context's error.
+type LateError struct {
+	Op      string
+	Seq     uint64 // of the collective on this session, from 1; 0 for point-to-point
+	Missing []int  // ranks from which nothing had arrived
+	Elapsed time.Duration
+	Err     error // the context's error
+}
+
+func (e *LateError) Error() string {
+	s := "bootstrap " + e.Op
+	if e.Seq > 0 {
+		s += fmt.Sprintf(" %d", e.Seq)
+	}
+	return fmt.Sprintf("%s: nothing from ranks %s after %v: %v", s, formatRanks(e.Missing), e.Elapsed.Round(time.Millisecond), e.Err)
+}
+
+// Unwrap returns ErrTimeout and the context's error.
+func (e *LateError) Unwrap() []error { return nonNil(ErrTimeout, e.Err) }
+
+func nonNil(errs ...error) []error {
+	return slices.DeleteFunc(errs, func(e error) bool { return e == nil })
+}
+
+// maxRuns bounds how many runs of ranks an error lists.
+const maxRuns = 16
+
+// formatRanks writes sorted ranks as "0-3, 7, 9-11", and how many more there are when the list gets long.
+func formatRanks(ranks []int) string {
+	var runs []string
+	i := 0
+	for i < len(ranks) && len(runs) < maxRuns {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		switch {
+		case j > i+1:
+			runs = append(runs, fmt.Sprintf("%d-%d", ranks[i], ranks[j]))
+		case j == i+1:
+			runs = append(runs, fmt.Sprint(ranks[i]), fmt.Sprint(ranks[j]))
+		default:
+			runs = append(runs, fmt.Sprint(ranks[i]))
+		}
+		i = j + 1
+	}
+	s := strings.Join(runs, ", ")
+	if more := len(ranks) - i; more > 0 {
+		s += fmt.Sprintf(" (and %d more)", more)
+	}
+	return s
+}

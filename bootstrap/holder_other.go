@@ -1,0 +1,5 @@
+//go:build !linux
+
+package bootstrap
+
+func portHolder(uint16) string { return "" }

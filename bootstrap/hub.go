@@ -1,0 +1,190 @@
+package bootstrap
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap/auth"
+)
+
+// hub is one process's listener in a world. The world's session and all subs made from it share it; it closes with the last of
+// them. Who calls for a session that is not there yet waits: a sub's members do not begin at the same moment.
+type hub struct {
+	net     Network
+	secret  []byte
+	service string
+	seed    uint64
+	log     *slog.Logger
+	ln      net.Listener
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[uint64]*session
+	waiting  []caller // oldest first
+	over     map[uint64]struct{}
+	overs    []uint64 // the keys of over, oldest first
+	closed   bool
+}
+
+const (
+	maxWaiting = 1024 // callers for sessions that are not there yet; the oldest makes room
+	maxOver    = 4096 // ended sessions that are remembered
+	helloSize  = 17
+)
+
+// caller is a proven connection that has said hello.
+type caller struct {
+	conn  net.Conn
+	r     *bufio.Reader
+	hello hello
+}
+
+// hello is the first frame of a connection between ranks.
+type hello struct {
+	session  uint64
+	from, to uint32
+	ring     bool // dialer is acceptor's previous rank in the ring
+}
+
+func (h hello) frame() []byte {
+	b := appendHeader(nil, frameHello, helloSize)
+	b = binary.BigEndian.AppendUint64(b, h.session)
+	b = binary.BigEndian.AppendUint32(b, h.from)
+	b = binary.BigEndian.AppendUint32(b, h.to)
+	if h.ring {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// newHub serves ln, which it owns from now on.
+func newHub(ln net.Listener, n Network, secret []byte, nonce [nonceSize]byte, seed uint64, log *slog.Logger) *hub {
+	h := &hub{
+		net: n, secret: secret, service: peerService + " " + hex.EncodeToString(nonce[:]), seed: seed, log: log, ln: ln,
+		sessions: map[uint64]*session{}, over: map[uint64]struct{}{},
+	}
+	gate := &auth.Gate{Secret: secret, Service: h.service, Log: log}
+	h.wg.Go(func() {
+		if err := gate.Serve(ln, h.greet); err != nil {
+			log.Error("cannot accept connections from other ranks any more", "address", ln.Addr(), "error", err)
+		}
+	})
+	return h
+}
+
+// greet reads a proven peer's hello and takes it to its session.
+func (h *hub) greet(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(auth.Timeout))
+	r := bufio.NewReaderSize(conn, readSize)
+	t, body, err := readFrame(r, helloSize)
+	f := fields{b: body}
+	hi := hello{session: f.u64(), from: f.u32(), to: f.u32(), ring: f.u8() == 1}
+	if err != nil || t != frameHello || f.bad {
+		h.log.Warn("a rank connected and did not say for which session", "peer", conn.RemoteAddr(), "error", err)
+		conn.Close()
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	c := caller{conn, r, hi}
+
+	h.mu.Lock()
+	s := h.sessions[hi.session]
+	_, over := h.over[hi.session]
+	var bump *caller
+	if s == nil && !over && !h.closed {
+		if len(h.waiting) == maxWaiting {
+			bump = &caller{}
+			*bump = h.waiting[0]
+			h.waiting = h.waiting[1:]
+		}
+		h.waiting = append(h.waiting, c)
+		h.mu.Unlock()
+		if bump != nil {
+			bump.conn.Close()
+		}
+		return
+	}
+	h.mu.Unlock()
+	h.take(s, c)
+}
+
+// take gives c to s, or tells it that there is no entry.
+func (h *hub) take(s *session, c caller) {
+	reason := "its session is closed"
+	if s != nil {
+		if reason = s.accept(c); reason == "" {
+			return
+		}
+	}
+	c.conn.SetDeadline(time.Now().Add(auth.Timeout))
+	c.conn.Write(makeFrame(frameNoEntry, []byte(reason)))
+	c.conn.Close()
+}
+
+// enter makes the session reachable.
+func (h *hub) enter(s *session) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return ErrClosed
+	}
+	if h.sessions[s.id] != nil {
+		h.mu.Unlock()
+		return fmt.Errorf("this rank already has session %016x", s.id)
+	}
+	h.sessions[s.id] = s
+	var mine []caller
+	rest := h.waiting[:0]
+	for _, c := range h.waiting {
+		if c.hello.session == s.id {
+			mine = append(mine, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	clear(h.waiting[len(rest):])
+	h.waiting = rest
+	h.mu.Unlock()
+	for _, c := range mine {
+		h.take(s, c)
+	}
+	return nil
+}
+
+// leave ends the session's part in the hub, and the hub after the last one.
+func (h *hub) leave(s *session) {
+	h.mu.Lock()
+	if h.sessions[s.id] == s {
+		delete(h.sessions, s.id)
+		h.over[s.id] = struct{}{}
+		if h.overs = append(h.overs, s.id); len(h.overs) > maxOver {
+			delete(h.over, h.overs[0])
+			h.overs = h.overs[1:]
+		}
+	}
+	last := len(h.sessions) == 0 && !h.closed
+	h.closed = h.closed || last
+	h.mu.Unlock()
+	if last {
+		h.shut()
+	}
+}
+
+// shut closes the listener and whatever waits behind it.
+func (h *hub) shut() {
+	h.ln.Close()
+	h.wg.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, c := range h.waiting {
+		c.conn.Close()
+	}
+	h.waiting = nil
+}

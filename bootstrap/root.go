@@ -1,0 +1,248 @@
+package bootstrap
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap/auth"
+)
+
+// RootConfig says how a root listens.
+type RootConfig struct {
+	// Address is where to listen, "host:port"; port 0 lets the kernel (or Ports) choose.
+	Address string
+	// Ports limits the choice when Address has port 0.
+	Ports PortRange
+	// ID is the world's id. Zero: a new one is made, with the listener's address in it, or with Advertise.
+	ID ID
+	// Advertise are the addresses that a new id names, for a listener behind the wildcard address; port 0 means the listener's.
+	Advertise []netip.AddrPort
+	// Timeout counts from the first rank that joins; 0 means DefaultTimeout.
+	Timeout time.Duration
+	Network Network
+	Log     *slog.Logger // nil: no log
+}
+
+// Root brings the ranks of one world together: it collects where each of them listens, and tells all of them when the last
+// has come. It takes part in nothing after that, and tells whoever comes later that the id is used up. Its methods may be
+// called from any goroutine.
+type Root struct {
+	id      ID
+	addr    netip.AddrPort
+	ln      net.Listener
+	timeout time.Duration
+	log     *slog.Logger
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	world   int     // 0 until the first rank has joined
+	model   *member // the first that joined; the others must agree with it
+	members map[int]*member
+	left    map[int]bool // joined and went away
+	news    bool         // since the last progress was sent
+	refusal *RefusedError
+	table   *table        // set when complete
+	over    chan struct{} // closed when refused or complete
+	stop    chan struct{} // closed by Close
+	first   time.Time
+}
+
+const (
+	reportTick = 50 * time.Millisecond
+	logEvery   = 3 * time.Second // between two progress lines in the log
+)
+
+// progressEvery is the time between two progress frames to the ranks of a world: often in a small one, since each rank names
+// the missing by the last frame it got.
+func progressEvery(world int) time.Duration {
+	return min(time.Duration(world)*2*time.Millisecond, time.Second)
+}
+
+// ListenRoot starts a root; ctx bounds only this call. The caller closes it after its world is complete or given up.
+func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
+	if err := c.Ports.check(); err != nil {
+		return nil, fmt.Errorf("bootstrap root: %w", err)
+	}
+	n := c.Network.orTCP()
+	ln, err := listenRoot(ctx, c, n)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap root: %w", err)
+	}
+	r := &Root{
+		id: c.ID, ln: ln, timeout: c.Timeout, log: c.Log,
+		members: map[int]*member{}, left: map[int]bool{}, over: make(chan struct{}), stop: make(chan struct{}),
+	}
+	if r.timeout <= 0 {
+		r.timeout = DefaultTimeout
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if r.addr, err = addrPortOf(ln.Addr()); err == nil {
+		if r.id == (ID{}) {
+			r.id, err = NewID(advertised(c.Advertise, r.addr)...)
+		} else {
+			err = r.id.check()
+		}
+	}
+	if err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("bootstrap root: %w", err)
+	}
+	gate := &auth.Gate{Secret: r.id.Secret(), Service: rootService, Log: r.log}
+	r.wg.Go(func() {
+		if err := gate.Serve(ln, r.serve); err != nil {
+			r.log.Error("the root cannot accept connections any more", "address", r.addr, "error", err)
+		}
+	})
+	r.wg.Go(r.report)
+	return r, nil
+}
+
+func listenRoot(ctx context.Context, c RootConfig, n Network) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("root address %q: want host:port, with IPv6 in brackets: %w", c.Address, err)
+	}
+	if a, err := netip.ParseAddr(host); err == nil && port == "0" && c.Ports != (PortRange{}) {
+		return c.Ports.listen(ctx, n, a)
+	}
+	ln, err := n.Listen(ctx, c.Address)
+	if err != nil {
+		return nil, bindError(c.Address, err)
+	}
+	return ln, nil
+}
+
+func advertised(given []netip.AddrPort, listener netip.AddrPort) []netip.AddrPort {
+	if len(given) == 0 {
+		return []netip.AddrPort{listener}
+	}
+	given = slices.Clone(given)
+	for i, a := range given {
+		if a.Port() == 0 {
+			given[i] = netip.AddrPortFrom(a.Addr(), listener.Port())
+		}
+	}
+	return given
+}
+
+// ID returns the world's id, to be passed to all ranks.
+func (r *Root) ID() ID { return r.id }
+
+// Addr returns the address that the root listens at.
+func (r *Root) Addr() netip.AddrPort { return r.addr }
+
+// Wait returns nil when all ranks have joined, and a [*RefusedError] when the world is refused, the ranks are not complete in
+// time, or the root is closed first.
+func (r *Root) Wait(ctx context.Context) error {
+	select {
+	case <-r.over:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.refusal != nil {
+			return r.refusal
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("bootstrap root at %s: %w", r.addr, ctx.Err())
+	}
+}
+
+// Close stops the root and waits until nothing of it is left. Ranks that wait for the world are refused. Closing twice is fine.
+func (r *Root) Close() error {
+	r.refuse(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had joined"}, true)
+	r.mu.Lock()
+	select {
+	case <-r.stop:
+	default:
+		close(r.stop)
+	}
+	for _, m := range r.members {
+		m.conn.SetReadDeadline(time.Now().Add(lingerAbort)) // for those that do not take their last frame
+	}
+	r.mu.Unlock()
+	r.ln.Close()
+	r.wg.Wait()
+	return nil
+}
+
+// serve speaks with one proven peer.
+func (r *Root) serve(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(auth.Timeout))
+	br := bufio.NewReaderSize(conn, maxJoinBody)
+	t, body, err := readFrame(br, maxJoinBody)
+	var j joinRequest
+	if err == nil && t == frameJoin {
+		j, err = parseJoin(body)
+	} else if err == nil {
+		err = &protocolError{fmt.Sprintf("a frame of type %d instead of a join request", t)}
+	}
+	if err != nil {
+		r.log.Warn("a peer that knows the secret did not ask to join", "peer", conn.RemoteAddr(), "error", err)
+		conn.Close()
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	m := &member{joinRequest: j, conn: conn}
+	if last := r.enter(m); last != nil {
+		m.write(last)
+		// The peer closes when it has read the answer. Closing first could reset what is still on its way.
+		conn.SetReadDeadline(time.Now().Add(auth.Timeout))
+	}
+	// Nothing more is to come but the end.
+	io.Copy(io.Discard, br)
+	conn.Close()
+	r.leave(m)
+}
+
+// missing is the refusal at the deadline.
+func (r *Root) missing() *RefusedError {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.progressLocked()
+	return &RefusedError{Code: RefusedMissing, Ranks: p.missing,
+		Text: progressText(p.world, p.joined, p.missing, p.left) + " at the timeout"}
+}
+
+// report tells ranks and log how far the world is, and ends it at the deadline.
+func (r *Root) report() {
+	tick := time.NewTicker(reportTick)
+	defer tick.Stop()
+	logged, sent := time.Now(), time.Now()
+	for {
+		select {
+		case <-r.over:
+			return
+		case <-r.stop:
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		begun := r.world > 0
+		late := begun && time.Since(r.first) >= r.timeout
+		if begun && !late && r.refusal == nil && r.table == nil {
+			p := r.progressLocked()
+			if r.news && time.Since(sent) >= progressEvery(r.world) {
+				r.news, sent = false, time.Now()
+				r.broadcastLocked(makeFrame(frameProgress, p.body()), nil)
+			}
+			if time.Since(logged) >= logEvery {
+				logged = time.Now()
+				r.log.Info(fmt.Sprintf("%d of %d ranks joined, missing: %s", p.joined-len(p.left), p.world, formatRanks(append(p.left, p.missing...))))
+			}
+		}
+		r.mu.Unlock()
+		if late {
+			r.refuse(r.missing(), false)
+		}
+	}
+}

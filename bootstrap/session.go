@@ -1,0 +1,244 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Session is one rank's membership in a world, or in a part of one. Its methods may be called from any goroutine.
+//
+// AllGather, Barrier and Sub are collective: the members call them in the same order; calls that come at the same time from one
+// rank are done one after the other. Point-to-point messages are apart from them.
+type Session interface {
+	// Rank and Size number the members 0 … Size-1.
+	Rank() int
+	Size() int
+	// ID is equal on all members, and differs between worlds and their parts.
+	ID() uint64
+
+	// AllGather sends b to all members and returns what each sent, by rank. The blocks may differ in length and are together at
+	// most MaxPayload. B is not kept; the result is the caller's. When ctx ends first, the error is a [*LateError] that names the
+	// ranks which had not called; the session can then do no further collective.
+	AllGather(ctx context.Context, b []byte) ([][]byte, error)
+	// Barrier returns when all members have called it. It is an AllGather of nothing, with the same errors.
+	Barrier(ctx context.Context) error
+
+	// Send hands b to rank to, where a Recv with the same tag takes it. It returns when b is queued (b is not kept), connecting
+	// first if need be; it does not wait for the Recv. Messages of one tag between two ranks arrive in order.
+	Send(ctx context.Context, to int, tag uint64, b []byte) error
+	// Recv returns the next message that rank from sent with tag. The result is the caller's. What arrives before its Recv is
+	// kept, up to MaxUnexpected bytes; a peer that sends more than that aborts the session.
+	Recv(ctx context.Context, from int, tag uint64) ([]byte, error)
+
+	// Sub returns a session of the given ranks alone, which all of them and nobody else call with the same list; its position in
+	// the list is a member's new rank. The new session is independent: it outlives this one, and aborting one does not abort the
+	// other. A member may be in several subs at once. Sub works on an aborted session, too, for the survivors.
+	Sub(ctx context.Context, ranks []int) (Session, error)
+
+	// Status says what is known about a rank, without asking it.
+	Status(rank int) Status
+	// Agree would let the survivors of a failure agree on who is alive; it wraps errors.ErrUnsupported in this release.
+	Agree(ctx context.Context) (alive []int, err error)
+
+	// Abort ends every call under way or to come on all members with an [*AbortedError], as far as they can be reached. The first
+	// reason wins. The session is then still to be closed.
+	Abort(reason error)
+	// Aborted returns a channel that gives one Notice when the session is aborted; it is closed after that, and by Close.
+	Aborted() <-chan Notice
+
+	// Close says goodbye, hands what is queued to the network, and frees everything; calls under way return ErrClosed. It waits
+	// for at most a few seconds for peers that do not read. Closing twice does nothing.
+	Close() error
+}
+
+// Notice says who aborted a session and why.
+type Notice struct {
+	From   int
+	Reason string
+}
+
+// Status is what a rank knows about another.
+type Status uint8
+
+const (
+	Unknown Status = iota // never heard of directly
+	Alive                 // it has a connection with us that works, as far as TCP knows
+	Dead                  // its process is gone or cut off, seen by us or another rank; it never comes back
+	Closed                // it closed its session in good order
+)
+
+// String returns the status in lower case.
+func (s Status) String() string {
+	switch s {
+	case Alive:
+		return "alive"
+	case Dead:
+		return "dead"
+	case Closed:
+		return "closed"
+	}
+	return "unknown"
+}
+
+// Time limits of Close, per session.
+const (
+	lingerClose = 5 * time.Second // for peers to take what is queued
+	lingerAbort = time.Second
+)
+
+type session struct {
+	rank, size int
+	id         uint64
+	addrs      []netip.AddrPort // by rank
+	hub        *hub             // nil in a world of one
+	root       io.Closer        // the root that we serve, or nil
+	base       *slog.Logger     // without this session's attributes
+	log        *slog.Logger
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the links' goroutines
+
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced when fate, aborted, links or closing change
+	fate       []fate        // by rank
+	aborted    *Notice
+	closing    bool
+	closed     chan struct{} // closed when Close is done
+	notices    chan Notice
+	links      map[*link]struct{}
+	to         map[int]*link         // over which to send to a rank
+	dialing    map[int]chan struct{} // closed when the dial under way is over
+	next, prev *link                 // of the ring; both nil until it is formed, and in a world of one
+	subs       map[string]uint64     // how many subs were made of a list of ranks
+
+	gathers gathers
+	box     mailbox
+}
+
+// fate is how a rank ended, if it did.
+type fate struct {
+	status Status // Unknown, Dead or Closed
+	last   uint64 // if Closed: the last collective that it completed
+	reason string
+}
+
+func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, log *slog.Logger) *session {
+	s := &session{
+		rank: rank, size: len(addrs), id: id, addrs: addrs, hub: h,
+		base: log, log: log.With("session", fmt.Sprintf("%016x", id), "rank", rank, "world", len(addrs)),
+		changed: make(chan struct{}),
+		fate:    make([]fate, len(addrs)),
+		closed:  make(chan struct{}),
+		notices: make(chan Notice, 1),
+		links:   map[*link]struct{}{},
+		to:      map[int]*link{},
+		dialing: map[int]chan struct{}{},
+		subs:    map[string]uint64{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.gathers.init()
+	s.box.init()
+	return s
+}
+
+func (s *session) Rank() int  { return s.rank }
+func (s *session) Size() int  { return s.size }
+func (s *session) ID() uint64 { return s.id }
+
+func (s *session) Agree(context.Context) ([]int, error) {
+	return nil, fmt.Errorf("bootstrap Agree: %w", errors.ErrUnsupported)
+}
+
+func (s *session) Status(rank int) Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case rank < 0 || rank >= s.size:
+		return Unknown
+	case s.fate[rank].status != Unknown:
+		return s.fate[rank].status
+	case rank == s.rank:
+		return Alive
+	}
+	for l := range s.links {
+		if l.peer == rank {
+			return Alive
+		}
+	}
+	return Unknown
+}
+
+func (s *session) Aborted() <-chan Notice { return s.notices }
+
+// changeLocked wakes everybody who waits for a change.
+func (s *session) changeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// usableLocked returns the error of a call that begins or goes on, or nil.
+func (s *session) usableLocked(op string) error {
+	if s.closing {
+		return fmt.Errorf("bootstrap %s: %w", op, ErrClosed)
+	}
+	if s.aborted != nil {
+		return &AbortedError{Op: op, Notice: *s.aborted}
+	}
+	return nil
+}
+
+func (s *session) peerErrorLocked(op string, rank int) error {
+	f := s.fate[rank]
+	return &PeerError{Op: op, Rank: rank, Addr: s.addrs[rank].String(), Status: f.status, Reason: f.reason}
+}
+
+func (s *session) Close() error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		<-s.closed
+		return nil
+	}
+	s.closing = true
+	linger := lingerClose
+	if s.aborted != nil {
+		linger = lingerAbort
+	}
+	bye := closedFrame(s.rank, s.gathers.completed)
+	for l := range s.links {
+		l.put(bye, nil)
+		l.end()
+	}
+	s.changeLocked()
+	s.mu.Unlock()
+
+	s.cancel()
+	if s.hub != nil {
+		s.hub.leave(s) // no link comes in after this
+	}
+	cut := time.AfterFunc(linger, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for l := range s.links {
+			s.log.Warn("closed without a peer's goodbye", "peer", l.peer, "address", s.addrs[l.peer], "waited", linger)
+			l.conn.Close()
+		}
+	})
+	s.wg.Wait()
+	cut.Stop()
+	if s.root != nil {
+		s.root.Close()
+	}
+	if s.aborted == nil { // nobody writes it any more
+		close(s.notices)
+	}
+	close(s.closed)
+	return nil
+}

@@ -1,0 +1,102 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
+	me, err := s.checkSub(ranks)
+	if err != nil {
+		return nil, err
+	}
+	ranks = slices.Clone(ranks)
+	list := appendRanks(nil, ranks)
+
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("bootstrap Sub: %w", ErrClosed)
+	}
+	for _, r := range ranks {
+		if s.fate[r].status != Unknown {
+			err := s.peerErrorLocked("Sub", r)
+			s.mu.Unlock()
+			return nil, err
+		}
+	}
+	// The members count together: the number of subs made of exactly these ranks. A count of all subs would differ between ranks
+	// that took part in different ones.
+	count := s.subs[string(list)]
+	s.subs[string(list)]++
+	s.mu.Unlock()
+
+	addrs := make([]netip.AddrPort, len(ranks))
+	for i, r := range ranks {
+		addrs[i] = s.addrs[r]
+	}
+	sub := newSession(me, subID(s.id, list, count), addrs, s.hub, s.base)
+	if sub.hub != nil {
+		if err := sub.hub.enter(sub); err != nil {
+			sub.hub = nil // never entered
+			sub.Close()
+			return nil, fmt.Errorf("bootstrap Sub of ranks %v: %w", ranks, err)
+		}
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	if err := sub.form(ctx, "Sub"); err != nil {
+		return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x; rank numbers from here on are positions in this list) failed after %v; did all of them call Sub with this list? %w",
+			ranks, sub.id, time.Since(start).Round(time.Millisecond), err)
+	}
+	return sub, nil
+}
+
+// form connects the ring and meets all members on it. If it fails it tells the others and closes the session.
+func (s *session) form(ctx context.Context, op string) error {
+	err := s.formRing(ctx)
+	if err == nil {
+		_, err = s.allGather(ctx, op, nil)
+	}
+	if err != nil {
+		s.Abort(err)
+		s.Close()
+	}
+	return err
+}
+
+// checkSub returns this rank's position in the list.
+func (s *session) checkSub(ranks []int) (me int, err error) {
+	me = -1
+	seen := make(map[int]bool, len(ranks))
+	for i, r := range ranks {
+		if err := s.checkRank("Sub", r); err != nil {
+			return 0, err
+		}
+		if seen[r] {
+			return 0, fmt.Errorf("bootstrap Sub: rank %d stands twice in %v", r, ranks)
+		}
+		seen[r] = true
+		if r == s.rank {
+			me = i
+		}
+	}
+	if me < 0 {
+		return 0, fmt.Errorf("bootstrap Sub: this rank, %d, is not in %v; only members call", s.rank, ranks)
+	}
+	return me, nil
+}
+
+func subID(parent uint64, list []byte, count uint64) uint64 {
+	b := []byte("gccl sub session v1")
+	b = binary.BigEndian.AppendUint64(b, parent)
+	b = binary.BigEndian.AppendUint64(b, count)
+	sum := sha256.Sum256(append(b, list...))
+	return binary.BigEndian.Uint64(sum[:])
+}

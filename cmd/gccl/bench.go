@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/cmd/gccl/bench"
+	"github.com/gccl-project/gccl/cmd/gccl/launch"
+	"github.com/gccl-project/gccl/comm"
+)
+
+// benchFlags are what the command line of a benchmark says.
+type benchFlags struct {
+	cfg       bench.Config
+	factor    int
+	ranks     int
+	transport string
+	json      string
+	strict    bool
+}
+
+func benchCommand() *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use:   "bench KIND [flags]",
+		Short: "Measure and check a collective between processes",
+		Long: `Measure and check a collective between processes: ` + strings.Join(bench.Kinds(), ", ") + `.
+
+Where no launcher has set its environment (gccl run, torchrun), it starts --ranks copies of itself on this
+machine. The short flags mean what they mean in nccl-tests, as do sizes: of an all_gather what a rank
+receives, of a reduce_scatter what it gives. Inputs are rewritten before each timed call, every element of
+the checked calls is compared, and the exit status is 1 if one was wrong.`,
+		Example: `  gccl bench all_reduce -b 8 -e 64M -f 4
+  gccl bench all_reduce -d all -o all -b 1M -e 1M --ranks 4 --transport tcp
+  gccl bench alltoall -b 1K -e 1G -f 2 --json rows.jsonl`,
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			if len(args) != 1 {
+				return fmt.Errorf("%d kinds given; want one of %s", len(args), strings.Join(bench.Kinds(), ", "))
+			}
+			f.cfg.Kind, err = bench.ParseKind(args[0])
+			return err
+		},
+		ValidArgs: bench.Kinds(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.cfg.Sizes.Factor = int64(f.factor)
+			if err := f.fit(cmd.Flags()); err != nil {
+				return usageError{err}
+			}
+			return f.start(cmd)
+		},
+	}
+	flags := c.Flags()
+	cfg := &f.cfg
+	flags.VarP(sizeFlag(&cfg.Sizes.Min, "32M"), "minbytes", "b", "smallest size")
+	flags.VarP(sizeFlag(&cfg.Sizes.Max, "32M"), "maxbytes", "e", "largest size")
+	flags.VarP(sizeFlag(&cfg.Sizes.Step, "1M"), "stepbytes", "i", "what is added from size to size")
+	flags.VarP(intFlag(&f.factor, 1, "1"), "stepfactor", "f", "what is multiplied by from size to size; above 1 it stands for -i")
+	flags.VarP(intFlag(&cfg.Iters, 1, "20"), "iters", "n", "timed iterations")
+	flags.VarP(intFlag(&cfg.Warmup, 0, "1"), "warmup-iters", "w", "iterations before them")
+	flags.VarP(intFlag(&cfg.Agg, 1, "1"), "agg-iters", "m", "calls one after the other in each iteration")
+	flags.VarP(intFlag(&cfg.Checks, 0, "1"), "check", "c", "checked calls of each message, 0 for none")
+	flags.VarP(redopsFlag(&cfg.RedOps), "op", "o", "reduction: sum, prod, min, max, avg; several by commas; all")
+	flags.VarP(dtypesFlag(&cfg.DTypes), "datatype", "d", "type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16; several by commas; all")
+	flags.VarP(listFlag(&cfg.Roots, "root", "0", nil, parseRoot), "root", "r", "root of broadcast and reduce, or all")
+	flags.Var(intFlag(&f.ranks, 1, "2"), "ranks", "ranks to start where no launcher has")
+	flags.Var(newFlag("name", "auto", f.setTransport), "transport", "auto, shm or tcp")
+	flags.StringVar(&cfg.Algorithm, "algo", "", "algorithm; default: what the tuner chooses")
+	flags.Var(newFlag("kind", "alloc", func(s string) (err error) {
+		cfg.Memory, err = bench.ParseMemory(s)
+		return err
+	}), "memory", "alloc (comm.Alloc) or slice (Go slices)")
+	flags.StringVar(&f.json, "json", "", "write one JSON object a row to this file; - is stdout, in place of the table")
+	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
+	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
+	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
+	// nccl-tests writes its long flags with underlines.
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	return c
+}
+
+func (f *benchFlags) setTransport(s string) error {
+	if known := []string{"auto", "shm", "tcp"}; !slices.Contains(known, s) {
+		return fmt.Errorf("want one of %s", strings.Join(known, ", "))
+	}
+	f.transport = s
+	return nil
+}
+
+// fit makes one of -b and -e follow the other where only that was given, and checks --algo.
+func (f *benchFlags) fit(flags *pflag.FlagSet) error {
+	s := &f.cfg.Sizes
+	switch {
+	case !flags.Changed("maxbytes"):
+		s.Max = max(s.Max, s.Min)
+	case !flags.Changed("minbytes"):
+		s.Min = min(s.Min, s.Max)
+	}
+	if f.cfg.Algorithm == "" {
+		return nil
+	}
+	names := f.cfg.Kind.Algorithms()
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("--algo %q; %s has no algorithms to choose from", f.cfg.Algorithm, f.cfg.Kind.Name)
+	case !slices.Contains(names, f.cfg.Algorithm):
+		return fmt.Errorf("--algo %q; %s has %s", f.cfg.Algorithm, f.cfg.Kind.Name, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// start finds out what world we are in, and runs our part of the benchmark or starts the ranks.
+func (f *benchFlags) start(cmd *cobra.Command) error {
+	env, err := bootstrap.Environment(os.Getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	promised, variable, err := bootstrap.PromisedWorld(os.Getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	ranksGiven := cmd.Flags().Changed("ranks")
+	world := f.ranks
+	switch {
+	case env.World > 0 && ranksGiven && f.ranks != env.World:
+		return usageError{fmt.Errorf("--ranks %d, but %s has started %d; leave --ranks out", f.ranks, env.Launcher, env.World)}
+	case env.World > 0:
+		world = env.World
+	case promised > 1 && !ranksGiven:
+		// Each of the launcher's processes is here. Two ranks for each would measure anything but that.
+		world = 1
+	}
+	if world > launch.MaxRanks && env.World == 0 {
+		return usageError{fmt.Errorf("--ranks %d; want 1 to %d on one machine", world, launch.MaxRanks)}
+	}
+	if err := f.cfg.Check(world); err != nil {
+		return usageError{err}
+	}
+	spawn := env.World == 0 && world > 1
+	if promised > world {
+		text := fmt.Sprintf("launcher says %d, running with %d (%s=%d): start the ranks by torchrun or `gccl run`, or give each GCCL_RANK, GCCL_WORLD_SIZE and GCCL_ROOT",
+			promised, world, variable, promised)
+		if f.strict {
+			return errors.New(text)
+		}
+		if !spawn && env.Rank == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", cmd.CommandPath(), text)
+		}
+	}
+	if spawn {
+		return f.spawn(cmd, world)
+	}
+	return f.measure(cmd, env, world)
+}
+
+// spawn starts the ranks: this command again, which will find a launcher's environment.
+func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find our own program to start ranks of: %w", err)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
+	stderr := launch.NewLines(os.Stderr)
+	err = launch.Run(cmd.Context(), launch.Job{
+		Ranks: world, Program: self, Args: os.Args[1:], Signals: signals,
+		Output: func(rank int) (io.Writer, io.Writer) {
+			if rank == 0 {
+				return os.Stdout, os.Stderr // the table stays as it is
+			}
+			w := stderr.Writer(fmt.Sprintf("[%d] ", rank))
+			return w, w
+		},
+	})
+	var exit *launch.ExitError
+	if errors.As(err, &exit) && exit.Signal == 0 && (exit.Code == 1 || exit.Code == 2) {
+		return statusError(exit.Code) // the rank has said why
+	}
+	return err
+}
+
+// measure is one rank's part.
+func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	cc, err := comm.ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	if cmd.Flags().Changed("transport") {
+		cc.Transport = f.transport
+	}
+	if cc.Logger == nil {
+		cc.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if env.World == 0 {
+		cc.Size = 1
+	}
+	out := bench.Output{Table: cmd.OutOrStdout(), Log: cmd.ErrOrStderr()}
+	if env.Rank == 0 && f.json != "" {
+		if f.json == "-" {
+			out.JSON, out.Table = out.Table, nil
+		} else {
+			file, err := os.Create(f.json)
+			if err != nil {
+				return fmt.Errorf("--json: %w", err)
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			out.JSON = file
+		}
+	}
+	c, err := comm.New(ctx, cc)
+	if err != nil {
+		return err
+	}
+	result, err := bench.Run(ctx, c, f.cfg, out)
+	if err != nil {
+		c.Abort(err) // nobody should wait for us
+	}
+	if err := errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	if result.Wrong > 0 {
+		return fmt.Errorf("%d elements were wrong", result.Wrong)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// Config says what to measure. [Config.Check] tells whether it makes sense.
+type Config struct {
+	Kind   Kind
+	Sizes  Sizes
+	Iters  int // timed iterations of each message, at least 1
+	Warmup int // iterations before, not counted
+	Agg    int // calls one after the other in an iteration, at least 1; times are divided by it
+	Checks int // checked calls of each message, each with other inputs; 0: none
+	RedOps []kernels.RedOp
+	DTypes []kernels.DType
+	Roots  []int // empty: every rank in turn
+
+	Memory     Memory
+	Algorithm  string // empty: the library's choice
+	BackToBack bool   // iterations follow each other at once: no barrier, inputs not rewritten
+	Seed       uint64 // of the inputs
+}
+
+// Check returns an error that names the flag and value that make no sense in a world of n ranks.
+func (c *Config) Check(n int) error {
+	switch {
+	case c.Iters < 1:
+		return fmt.Errorf("-n %d; want at least 1 iteration", c.Iters)
+	case c.Warmup < 0:
+		return fmt.Errorf("-w %d; want 0 or more iterations", c.Warmup)
+	case c.Agg < 1:
+		return fmt.Errorf("-m %d; want at least 1 call an iteration", c.Agg)
+	case c.Checks < 0:
+		return fmt.Errorf("-c %d; want 0 for no check or a number of checked calls", c.Checks)
+	case c.Kind.isExchange() && n < 2:
+		return fmt.Errorf("%s needs at least 2 ranks, there is %d", c.Kind.Name, n)
+	}
+	for _, r := range c.Roots {
+		if r < 0 || r >= n {
+			return fmt.Errorf("-r %d; want 0 to %d, a rank of this world of %d, or all", r, n-1, n)
+		}
+	}
+	if err := c.Sizes.Check(); err != nil {
+		return err
+	}
+	if c.Kind.isBarrier() {
+		return nil
+	}
+	rows := 0
+	for _, d := range c.DTypes {
+		for range c.rowSizes(d, n) {
+			rows++
+			break
+		}
+	}
+	if rows == 0 {
+		return fmt.Errorf("-e %s holds not one element of %v for each of %d ranks", FormatSize(c.Sizes.Max), c.DTypes, n)
+	}
+	return nil
+}
+
+// rowSizes yields the sizes of the rows of a type, in bytes: those asked for, rounded down to whole
+// elements in each rank's block; without what then is nothing or a row again. Nothing is a row only
+// where the first size asked for is 0.
+func (c *Config) rowSizes(d kernels.DType, n int) func(yield func(int64) bool) {
+	return func(yield func(int64) bool) {
+		if c.Kind.isBarrier() {
+			yield(0)
+			return
+		}
+		last := int64(-1)
+		blocks := int64(max(c.Kind.in(n), c.Kind.out(n)))
+		for asked := range c.Sizes.All() {
+			size := c.Kind.count(asked, d.Size(), n) * int64(d.Size()) * blocks
+			if size == last || size == 0 && asked != 0 {
+				continue
+			}
+			last = size
+			if !yield(size) {
+				return
+			}
+		}
+	}
+}
+
+// maxSize returns the largest size of a row of any type.
+func (c *Config) maxSize() int64 {
+	if c.Kind.isBarrier() {
+		return 0
+	}
+	return c.Sizes.Max
+}
+
+// need returns how many bytes of memory a rank's buffers take.
+func (c *Config) need(n int) (in, out int64) {
+	size := c.maxSize()
+	blocks := int64(max(c.Kind.in(n), c.Kind.out(n), 1))
+	in = (size + blocks - 1) / blocks * int64(c.Kind.in(n))
+	out = (size + blocks - 1) / blocks * int64(c.Kind.out(n))
+	return in, out
+}
+
+// checkMemory returns an error when the buffers of some ranks can't fit this host.
+func (c *Config) checkMemory(ranks, local int, available int64) error {
+	in, out := c.need(ranks)
+	// A rank's input is held twice, to be rewritten from.
+	need := 2*uint64(in) + uint64(out)
+	if need > uint64(available/int64(local)) {
+		return fmt.Errorf("-e %s needs %s for each of %d ranks on this host, which has %s available in all",
+			FormatSize(c.Sizes.Max), human(need), local, human(uint64(available)))
+	}
+	return nil
+}
+
+// human shows bytes to people.
+func human(n uint64) string {
+	for _, u := range []struct {
+		name  string
+		shift int
+	}{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}} {
+		if n >= 1<<u.shift {
+			return strconv.FormatFloat(float64(n)/float64(uint64(1)<<u.shift), 'f', 1, 64) + " " + u.name
+		}
+	}
+	return strconv.FormatUint(n, 10) + " B"
+}
+
+// availableMemory returns how many bytes this host can still give, or the limit of our control
+// group if that is less; a large number where the system doesn't say.
+func availableMemory() int64 {
+	available := int64(1) << 60
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			var kib int64
+			if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
+				available = kib << 10
+			}
+		}
+	}
+	if text, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			available = min(available, n)
+		}
+	}
+	return available
+}

@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Row is what was measured of one message: a line of JSON. Bandwidths are in 10^9 bytes a second,
+// and null where they mean nothing: for one rank and for no bytes.
+type Row struct {
+	Kind      string   `json:"kind"`
+	Bytes     int64    `json:"bytes"`
+	Count     int64    `json:"count"` // elements in Bytes
+	DType     string   `json:"dtype"`
+	RedOp     string   `json:"redop"` // "none" where the kind reduces nothing
+	Ranks     int      `json:"ranks"`
+	Algo      string   `json:"algo"`
+	Transport string   `json:"transport"`
+	Memory    string   `json:"memory"`
+	InPlace   bool     `json:"in_place"`
+	Iters     int      `json:"iters"`
+	TimeUS    TimeUS   `json:"time_us"`
+	AlgBW     *float64 `json:"algbw_gb_per_s"`
+	BusBW     *float64 `json:"busbw_gb_per_s"`
+	Wrong     *int64   `json:"wrong"`   // elements; null when nothing was checked
+	Barrier   string   `json:"barrier"` // before each call: "page", "comm", or "none" when they are back to back
+
+	root int // -1 where the kind has none
+}
+
+// TimeUS are times of a call in microseconds, each iteration's the slowest rank's.
+type TimeUS struct {
+	Min  float64 `json:"min"`
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	Mean float64 `json:"mean"`
+}
+
+// newTimeUS returns the figures of some iterations, sorting them. A percentile is the smallest time
+// that so many in a hundred don't exceed; of fewer than 100 iterations p99 is the longest.
+func newTimeUS(times []time.Duration) TimeUS {
+	slices.Sort(times)
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	rank := func(p float64) float64 {
+		return us(times[max(0, int(math.Ceil(p*float64(len(times))))-1)])
+	}
+	return TimeUS{
+		Min:  us(times[0]),
+		P50:  rank(0.50),
+		P99:  rank(0.99),
+		Mean: us(sum) / float64(len(times)),
+	}
+}
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// setBandwidth derives the bandwidths from the time of a call in microseconds.
+func (r *Row) setBandwidth(k Kind, timeUS float64) {
+	if r.Ranks < 2 || r.Bytes == 0 || timeUS <= 0 {
+		return
+	}
+	alg := float64(r.Bytes) / timeUS / 1e3
+	bus := alg * k.BusFactor(r.Ranks)
+	r.AlgBW, r.BusBW = &alg, &bus
+}

@@ -1,0 +1,116 @@
+// Command gccl measures, checks and starts jobs of gccl, the collective communications runtime.
+//
+//	gccl bench all_reduce -b 8 -e 64M -f 4     # between 2 processes of this machine
+//	gccl run -n 4 -- ./train --steps 100       # 4 ranks of any program
+//
+// Exit status: 0 all went well; 1 something failed or a result was wrong; 2 the command line or the
+// environment makes no sense; `gccl run` ends with the status of the first rank that failed.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gccl-project/gccl/cmd/gccl/launch"
+)
+
+func main() { os.Exit(gccl(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// gccl runs a command line and returns the exit status.
+func gccl(args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "gccl",
+		Short:         "Measure, check and start jobs of gccl",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q; want bench, run or version", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(benchCommand(), runCommand(), versionCommand())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	markUsage(root)
+	cmd, err := root.ExecuteC()
+	return status(cmd, err, stderr)
+}
+
+// usageError is an error in what the user typed or set.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// statusError ends the command with a status, about which everything has been said.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// markUsage makes errors in flags and arguments usage errors.
+func markUsage(c *cobra.Command) {
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	for _, sub := range append(c.Commands(), c) {
+		if check := sub.Args; check != nil {
+			sub.Args = func(cmd *cobra.Command, args []string) error {
+				if err := check(cmd, args); err != nil {
+					return usageError{err}
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// status reports an error and returns the exit status that it stands for.
+func status(cmd *cobra.Command, err error, stderr io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	var said statusError
+	if errors.As(err, &said) {
+		return int(said)
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+	var usage usageError
+	var exit *launch.ExitError
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "See `%s --help`.\n", cmd.CommandPath())
+		return 2
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return 1
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this binary",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version, revision := "(devel)", ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				version = info.Main.Version
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						revision = " " + s.Value
+					}
+				}
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "gccl %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}

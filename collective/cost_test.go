@@ -1,0 +1,171 @@
+package collective
+
+import (
+	"math/bits"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the comments of the algorithms say, for rank v counted from the root: steps with a
+// message, and pieces sent.
+type said struct {
+	pieces func(n int) int
+	steps  func(n, v int) int
+	sends  func(n, v int) int
+	atMost bool // steps and sends are bounds
+	hops   func(n int) int // of doubling, a bound if n is no power of two
+}
+
+func one(int) int         { return 1 }
+func same(n int) int      { return n }
+func others(n, _ int) int { return n - 1 }
+func ceilLog2(n int) int  { return bits.Len(uint(n - 1)) }
+func floorLog2(n int) int { return bits.Len(uint(n)) - 1 }
+func powerOf2(n int) bool { return n&(n-1) == 0 }
+func rootHas(at, rest int) func(int, int) int {
+	return func(_, v int) int {
+		if v == 0 {
+			return at
+		}
+		return rest
+	}
+}
+
+// binomialSends is the sends of rank v in a binomial tree, counted tree by tree.
+func binomialSends(n, v int) int {
+	sends := 0
+	for k := 0; 1<<k < n && v>>k&1 == 0; k++ {
+		if v+1<<k < n {
+			sends++
+		}
+	}
+	return sends
+}
+
+var comments = map[string]said{
+	"all_reduce_ring":       {pieces: same, steps: func(n, _ int) int { return 2 * (n - 1) }, sends: func(n, _ int) int { return 2 * (n - 1) }, hops: func(n int) int { return 2 * (n - 1) }},
+	"all_reduce_oneshot":    {pieces: one, steps: rootHas(1, 1), sends: others, hops: one},
+	"all_reduce_twoshot":    {pieces: same, steps: rootHas(2, 2), sends: func(n, _ int) int { return 2 * (n - 1) }, hops: func(int) int { return 2 }},
+	"all_gather_ring":       {pieces: one, steps: others, sends: others, hops: func(n int) int { return n - 1 }},
+	"all_gather_direct":     {pieces: one, steps: rootHas(1, 1), sends: others, hops: one},
+	"reduce_scatter_ring":   {pieces: one, steps: others, sends: others, hops: func(n int) int { return n - 1 }},
+	"reduce_scatter_direct": {pieces: one, steps: rootHas(1, 1), sends: others, hops: one},
+	"broadcast_chain":       {pieces: one, steps: rootHas(1, 2), sends: rootHas(1, 1), atMost: true, hops: func(n int) int { return n - 1 }},
+	"broadcast_direct":      {pieces: one, steps: rootHas(1, 1), sends: func(n, v int) int { return rootHas(n-1, 0)(n, v) }, hops: one},
+	"reduce_direct":         {pieces: one, steps: rootHas(1, 1), sends: rootHas(0, 1), hops: one},
+	"alltoall_direct":       {pieces: one, steps: rootHas(1, 1), sends: others, hops: one},
+	"alltoall_pairwise":     {pieces: one, steps: others, sends: others},
+	"broadcast_tree": {pieces: one, hops: floorLog2, sends: binomialSends, steps: func(n, v int) int {
+		if v == 0 {
+			return ceilLog2(n)
+		}
+		return binomialSends(n, v) + 1
+	}},
+	"reduce_tree": {pieces: one, hops: floorLog2, sends: rootHas(0, 1), steps: func(n, v int) int {
+		if v == 0 {
+			return ceilLog2(n)
+		}
+		return binomialSends(n, v) + 1
+	}},
+	"all_reduce_doubling": {pieces: one, atMost: true,
+		steps: func(n, _ int) int {
+			if powerOf2(n) {
+				return floorLog2(n)
+			}
+			return 2 + floorLog2(n)
+		},
+		sends: func(n, _ int) int {
+			if powerOf2(n) {
+				return floorLog2(n)
+			}
+			return 1 + floorLog2(n)
+		},
+		hops: func(n int) int {
+			if powerOf2(n) {
+				return floorLog2(n)
+			}
+			return 2 + floorLog2(n)
+		}},
+	"all_reduce_tree": {pieces: func(int) int { return 2 }, atMost: true, sends: func(int, int) int { return 4 },
+		steps: func(int, int) int { return 8 }},
+}
+
+func TestCostIsWhatTheCommentsSay(t *testing.T) {
+	comments["barrier_doubling"] = comments["all_reduce_doubling"]
+	comments["barrier_direct"] = comments["all_reduce_oneshot"]
+	comments["barrier_tree"] = comments["all_reduce_tree"]
+	for _, a := range catalog {
+		c, ok := comments[a.title()]
+		require.True(t, ok, "no figures for %s", a.title())
+		for n := 2; n <= 70; n++ {
+			for _, root := range rootsOf(a.Kind, n) {
+				all := schedulesOf(a, n, root)
+				for r := range all {
+					got, v := all[r].Cost(), mod(r-root, n)
+					where := []any{"%s, %d ranks, rank %d, root %d: %+v", a.title(), n, r, root, got}
+					require.Equal(t, c.pieces(n), all[r].Pieces, where...)
+					if c.atMost {
+						require.LessOrEqual(t, got.Steps, c.steps(n, v), where...)
+						require.LessOrEqual(t, got.Sends, c.sends(n, v), where...)
+					} else {
+						require.Equal(t, c.steps(n, v), got.Steps, where...)
+						require.Equal(t, c.sends(n, v), got.Sends, where...)
+					}
+				}
+				if hops := Hops(all); c.hops == nil || a.Name == "doubling" && !powerOf2(n) {
+					require.Greater(t, hops, 0)
+					require.True(t, c.hops == nil || hops <= c.hops(n), "%s, %d ranks: %d hops", a.title(), n, hops)
+				} else {
+					require.Equal(t, c.hops(n), hops, "%s, %d ranks, root %d", a.title(), n, root)
+				}
+			}
+		}
+	}
+}
+
+func TestCostOfTree(t *testing.T) {
+	for n := 2; n <= 300; n++ {
+		h := bits.Len(uint(n - 1))
+		all := schedulesOf(Algorithm{Kind: AllReduce, Build: treeAllReduce}, n, 0)
+		sends, twice := 0, 0
+		for r := range all {
+			sends += all[r].Cost().Sends
+			inside := 0
+			for number := range 2 {
+				tree := doubleTree{n, number}
+				p := tree.position(r)
+				require.Equal(t, r, tree.rank(p))
+				if len(tree.children(p)) > 0 {
+					inside++
+				}
+			}
+			if inside != 1 {
+				twice++
+			}
+		}
+		require.Equal(t, 4*(n-1), sends, "two trees of n-1 links, both ways")
+		require.LessOrEqual(t, twice, n%2*2, "%d ranks: ranks inside both trees or none", n)
+		hops := Hops(all)
+		require.LessOrEqual(t, hops, 2*h, "%d ranks", n)
+		require.Greater(t, hops, h, "%d ranks", n)
+	}
+}
+
+func TestCostFields(t *testing.T) {
+	s := Schedule{Shape: Shape{Kind: AllReduce, Ranks: 4}, Pieces: 1, Temps: 2, Steps: [][]Instr{
+		{send(1, Slot{In, 0}), send(2, Slot{In, 0}), recv(3, Slot{Temp, 0})},
+		{},
+		{fold(Slot{Temp, 1}, Slot{In, 0}, Slot{Temp, 0}), copySlot(Slot{Out, 0}, Slot{In, 0})},
+		{recvReduce(1, Slot{Temp, 1}, Slot{Out, 0}), recv(2, Slot{Temp, 0})},
+	}}
+	require.NoError(t, s.Check())
+	require.Equal(t, Cost{Steps: 2, Sends: 2, Receives: 3, Duplex: 4, MaxFanout: 2, MaxFanin: 2, Folds: 2, Folded: 4, Copied: 1}, s.Cost())
+}
+
+func TestHopsOfSchedulesThatWait(t *testing.T) {
+	wait := func(r int) Schedule {
+		return Schedule{Shape: Shape{Kind: AllReduce, Ranks: 2}, Rank: r, Pieces: 1, Steps: [][]Instr{{recv(1-r, Slot{Out, 0})}, {send(1-r, Slot{Out, 0})}}}
+	}
+	require.Equal(t, -1, Hops([]Schedule{wait(0), wait(1)}))
+}

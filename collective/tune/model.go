@@ -1,0 +1,105 @@
+package tune
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/gccl-project/gccl/collective"
+)
+
+// Model is what a communicator's messages cost. It is plain data for exchange between
+// ranks, for instance as JSON, which keeps every bit. All fields are read as one pair of ranks sees
+// them with nothing else going on.
+type Model struct {
+	Latency float64 `json:"latency_ns"`         // α: ns from a send to the end of the receive of an empty message
+	Gap     float64 `json:"gap_ns"`             // g: ns that one more message takes of a rank that sends or receives several
+	Byte    float64 `json:"byte_ns"`            // β: ns a byte takes from a rank's buffer into another's
+	Fanout  float64 `json:"fanout_ns_per_byte"` // φ: ns more for a byte where a rank talks to several peers at once
+	Fold    float64 `json:"fold_ns_per_byte"`   // γ: ns for a byte that a fold reads, of each source
+	Copy    float64 `json:"copy_ns_per_byte"`   // c: ns for a byte copied within a rank
+	// Shared: all peers share memory, so that the cores of sender and receiver move a message, half each.
+	Shared     bool `json:"shared"`
+	Lanes      int  `json:"lanes"`       // rounds that may be in flight, ≥ 1
+	Piece      int  `json:"piece"`       // bytes of the longest message worth sending, ≥ collective.Align
+	MaxMessage int  `json:"max_message"` // bytes of the longest message that may be sent, ≥ collective.Align
+}
+
+// The defaults are rounded from measurements on one two-core host, between its faster
+// and its slower state; the packages' benchmarks print the same figures for the host at hand.
+// Latency and Gap: an exchange of 8 bytes after a barrier, and back to back. Byte: two
+// ranks' exchange of 256 KiB and 1 MiB. Fold, Copy: sums and copies of pieces that
+// stay in a cache, 15 and 24 GB/s. Piece: where shorter pieces began to cost and longer ones ceased to
+// gain. Fanout is an assumption: a tenth of Byte between hosts, where many senders to one
+// receiver overrun it, and nothing in shared memory.
+var defaults = map[string]Model{
+	"shm": {Latency: 300, Gap: 130, Byte: 0.05, Fold: 0.033, Copy: 0.042, Shared: true, Lanes: 4, Piece: 128 << 10, MaxMessage: 128 << 10},
+	"tcp": {Latency: 10e3, Gap: 4e3, Byte: 0.4, Fanout: 0.04, Fold: 0.033, Copy: 0.042, Lanes: 4, Piece: 512 << 10, MaxMessage: 1 << 20},
+}
+
+// Default returns the constants to start from where nothing was measured, of the transport
+// with that name: "shm", "tcp", or "mem", which is taken to be like shm. Lanes and
+// MaxMessage are the caller's to set to what it has.
+func Default(transport string) (Model, error) {
+	if transport == "mem" {
+		transport = "shm"
+	}
+	m, ok := defaults[transport]
+	if !ok {
+		return Model{}, fmt.Errorf("tune: no constants for transport %q; have mem, shm, tcp", transport)
+	}
+	return m, nil
+}
+
+// Validate returns an error that names the first field out of its bounds, its value and
+// what is accepted.
+func (m Model) Validate() error {
+	const most = 1e12 // keeps every estimate finite
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"Latency", m.Latency}, {"Gap", m.Gap}, {"Byte", m.Byte}, {"Fanout", m.Fanout}, {"Fold", m.Fold}, {"Copy", m.Copy}} {
+		if !(f.value >= 0 && f.value <= most) {
+			return fmt.Errorf("tune: model: %s is %v ns, want 0 to %v", f.name, f.value, most)
+		}
+	}
+	for _, f := range []struct {
+		name         string
+		value, least int
+	}{{"Lanes", m.Lanes, 1}, {"Piece", m.Piece, collective.Align}, {"MaxMessage", m.MaxMessage, collective.Align}} {
+		if f.value < f.least {
+			return fmt.Errorf("tune: model: %s is %d, want at least %d", f.name, f.value, f.least)
+		}
+	}
+	return nil
+}
+
+// longest is how long a message may be.
+func (m Model) longest() int { return min(m.Piece, m.MaxMessage) }
+
+// Combine makes one model of those of all ranks or paths. In every field the slowest wins: the most
+// nanoseconds, the fewest lanes, the shortest message; memory is shared if it is
+// for all. Piece is the longest, as slow paths want. The order does not matter. An error names the index of a
+// model that does not Validate; there must be at least one.
+func Combine(models []Model) (Model, error) {
+	if len(models) == 0 {
+		return Model{}, errors.New("tune: no models to combine, want one of each rank")
+	}
+	all := Model{Shared: true, Lanes: math.MaxInt, MaxMessage: math.MaxInt}
+	for i, m := range models {
+		if err := m.Validate(); err != nil {
+			return Model{}, fmt.Errorf("%w (model %d of %d)", err, i, len(models))
+		}
+		all.Latency = max(all.Latency, m.Latency)
+		all.Gap = max(all.Gap, m.Gap)
+		all.Byte = max(all.Byte, m.Byte)
+		all.Fanout = max(all.Fanout, m.Fanout)
+		all.Fold = max(all.Fold, m.Fold)
+		all.Copy = max(all.Copy, m.Copy)
+		all.Shared = all.Shared && m.Shared
+		all.Lanes = min(all.Lanes, m.Lanes)
+		all.Piece = max(all.Piece, m.Piece)
+		all.MaxMessage = min(all.MaxMessage, m.MaxMessage)
+	}
+	return all, nil
+}

@@ -1,0 +1,138 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/gccl-project/gccl/collective"
+)
+
+// player runs all ranks' schedules in the model's time, each rank in its order. Which
+// message a rank waits for never depends on times, so one run does for all lengths of a
+// piece.
+type player struct {
+	Model
+	ranks []playing
+	ready []int // ranks that may be able to go on
+}
+
+// playing is a rank on its way through its schedule.
+type playing struct {
+	steps    [][]collective.Instr
+	at       int // how many instrs of steps[0] are done, once begun
+	begun    bool
+	sends    int // in steps[0]
+	receives int // in steps[0], so far
+	clock    line
+	last     line // when the last of them was received
+	met      bool // a message was sent or received
+	since    line // when that first began
+	inbox    []arrival
+}
+
+// arrival is a message that nobody has received.
+type arrival struct {
+	from int32
+	at   line
+}
+
+// play returns when the last rank is done, and the longest that one rank takes from its
+// first message to its end.
+func play(m Model, all []*collective.Schedule) (first, span line) {
+	p := player{Model: m, ranks: make([]playing, len(all)), ready: make([]int, len(all))}
+	for r, s := range all {
+		p.ranks[r].steps = s.Steps
+		p.ready[r] = r
+	}
+	for len(p.ready) > 0 {
+		r := p.ready[len(p.ready)-1]
+		p.ready = p.ready[:len(p.ready)-1]
+		for len(p.ranks[r].steps) > 0 && p.step(r) {
+		}
+	}
+	for i := range p.ranks {
+		first = first.max(p.ranks[i].clock)
+		span = span.max(p.ranks[i].clock.minus(p.ranks[i].since))
+	}
+	return first, span
+}
+
+// step runs the next step of rank r, or as much as can be done before a message
+// is missing.
+func (p *player) step(r int) bool {
+	me := &p.ranks[r]
+	if !me.begun {
+		p.send(r)
+	}
+	step := me.steps[0]
+	for ; me.at < len(step); me.at++ {
+		if in := &step[me.at]; in.Code == collective.Recv || in.Code == collective.RecvReduce {
+			i := slices.IndexFunc(me.inbox, func(a arrival) bool { return a.from == in.Peer })
+			if i < 0 {
+				return false
+			}
+			p.receive(me, me.inbox[i].at)
+			me.inbox = slices.Delete(me.inbox, i, i+1)
+		}
+	}
+	if me.sends > 0 {
+		me.clock = me.clock.plus(p.occupied(me.sends, me.sends > 1))
+	}
+	if me.receives > 0 {
+		me.clock = me.clock.max(me.last)
+	}
+	for _, in := range step {
+		switch in.Code {
+		case collective.RecvReduce, collective.Fold:
+			me.clock.perByte += float64(p.Fold * float64(len(in.Srcs)))
+		case collective.Copy:
+			me.clock.perByte += p.Copy
+		}
+	}
+	me.steps, me.at, me.begun, me.sends, me.receives = me.steps[1:], 0, false, 0, 0
+	return true
+}
+
+// send begins a step of rank r with its sends.
+func (p *player) send(r int) {
+	me := &p.ranks[r]
+	me.begun = true
+	for _, in := range me.steps[0] {
+		if in.Code == collective.Send {
+			me.sends++
+		}
+	}
+	if me.sends > 0 && !me.met {
+		me.met, me.since = true, me.clock
+	}
+	gone := 0
+	for _, in := range me.steps[0] {
+		if in.Code != collective.Send {
+			continue
+		}
+		gone++
+		at := me.clock.plus(p.occupied(gone, me.sends > 1)).plus(line{p.Latency, 0})
+		p.ranks[in.Peer].inbox = append(p.ranks[in.Peer].inbox, arrival{int32(r), at})
+		p.ready = append(p.ready, int(in.Peer))
+	}
+}
+
+// receive takes a message, after those of the same step that were taken before.
+func (p *player) receive(me *playing, at line) {
+	if !me.met {
+		me.met, me.since = true, at.minus(line{0, p.Byte})
+	}
+	if me.receives++; me.receives == 1 {
+		me.last = at
+		return
+	}
+	me.last = me.last.plus(line{p.Gap, p.Byte}).max(at)
+}
+
+// occupied is how long k messages of one step, to several peers or to one, take of a rank.
+func (p *player) occupied(k int, several bool) line {
+	perByte := p.Byte
+	if several {
+		perByte += p.Fanout
+	}
+	return line{p.Gap, 0}.times(k - 1).plus(line{0, perByte}.times(k))
+}

@@ -1,0 +1,55 @@
+package comm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/transport"
+)
+
+// Alloc returns zeroed host memory that ranks on this host can read where it lies, so that long messages from it are not
+// copied on their way. It is local: no other rank takes part. It belongs to the communicator and those split from or with it; it is
+// gone when they are all closed, or by Free. Where nobody shares memory it is ordinary memory.
+func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
+	if n < 0 {
+		return kernels.Mem{}, argument("Alloc of %d bytes", n)
+	}
+	for _, e := range c.family.endpoints {
+		if a, ok := e.(transport.Allocator); ok {
+			p, err := a.Alloc(n)
+			if err != nil {
+				return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes: %w", c.name(), n, err)
+			}
+			return kernels.Mem{Ptr: p, Bytes: n}, nil
+		}
+	}
+	b := make([]uint64, n/8+1)
+	return kernels.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), Bytes: n}, nil
+}
+
+// Free gives back what Alloc returned, once no call uses it.
+func (c *Comm) Free(m kernels.Mem) error {
+	for _, e := range c.family.endpoints {
+		if a, ok := e.(transport.Allocator); ok {
+			if err := a.Free(m.Ptr); err != nil {
+				return fmt.Errorf("comm %s: Free: %w", c.name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// AllocSlice is Alloc of n elements. The slice must not be used after Free or the last Close.
+func AllocSlice[T kernels.Number](c *Comm, n int) ([]T, error) {
+	var zero T
+	size := int64(unsafe.Sizeof(zero))
+	if n < 0 || int64(n) > (1<<62)/size {
+		return nil, argument("Alloc of %d elements", n)
+	}
+	m, err := c.Alloc(int64(n) * size)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*T)(m.Ptr), n), nil
+}

@@ -1,0 +1,182 @@
+package comm
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/mem"
+)
+
+// Config says who we are and how to work. The zero value takes everything from the environment of the process; New
+// checks it once and names the field and value that it cannot use.
+type Config struct {
+	// Rank and Size: which member of how many. Size 0 means: from the environment, gccl's own (GCCL_RANK,
+	// GCCL_WORLD_SIZE, GCCL_UNIQUE_ID or GCCL_ROOT) or torchrun's, and one rank alone without either.
+	Rank, Size int
+	// ID is where the ranks meet, the same on all of them: bootstrap.ID of a root that somebody serves. Zero: from
+	// the environment. One rank alone needs none.
+	ID bootstrap.ID
+
+	// Transport is "auto": the best for each pair (shared memory where it can be proven, else TCP); or "shm", "tcp": that
+	// one or an error; or "mem": Memory.
+	Transport string
+	// Algorithm, of collective.Catalog, for every call that names none. Empty: the tuner's choice.
+	Algorithm string
+	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
+	Interface string
+
+	InitTimeout time.Duration // of New and Split; 0: 60 s
+	CallTimeout time.Duration // of every call; 0: 10 min
+	WarnAfter   time.Duration // log the ranks that a call waits for; 0: 10 s
+
+	Logger *slog.Logger   // nil: slog's default
+	Driver *engine.Driver // nil: one for the process
+
+	// Lanes is how many rounds of a message are in flight, 1…16; 0: 4. MaxMessage is the longest piece on the wire in bytes;
+	// 0: 1 MiB. Both must be equal on all ranks.
+	Lanes      int
+	MaxMessage int
+	// Checksum protects every payload by CRC-32C. It must be equal on all ranks.
+	Checksum bool
+	// HostID stands for the host's boot id in deciding who shares memory. Empty: the boot id.
+	HostID string
+	// ShmDir is where shared memory lies; empty: /dev/shm.
+	ShmDir string
+	// Ports limits the ports we listen at.
+	Ports bootstrap.PortRange
+
+	// For tests. Memory joins ranks of one process for Transport "mem", Network replaces TCP for the bootstrap, Hook sees every
+	// message before it is sent, FirstSeq is the number of every stream's first message.
+	Memory   *mem.Network
+	Network  bootstrap.Network
+	Hook     transport.Hook
+	FirstSeq uint64
+}
+
+// Transports are what Config.Transport may say.
+var transports = []string{"auto", "shm", "tcp", "mem"}
+
+// ConfigFromEnv returns the configuration that the environment asks for, apart from rank, size and id:
+//
+//	GCCL_TRANSPORT       auto, shm, tcp
+//	GCCL_ALGO            name of an algorithm
+//	GCCL_SOCKET_IFNAME   interface filter: eth, =eth1, ^docker,lo
+//	GCCL_HOSTID          host identity
+//	GCCL_SHM_DIR         directory for shared memory
+//	GCCL_PORT_RANGE      LOW-HIGH
+//	GCCL_CHECK           crc
+//	GCCL_INIT_TIMEOUT, GCCL_CALL_TIMEOUT, GCCL_WARN_AFTER   durations such as 30s
+//	GCCL_DEBUG           debug, info, warn, error: what is logged to stderr
+//	GCCL_FAULTS          fault injection for tests, see transport/faulty
+//	GCCL_FIRST_SEQ       number of the first message, for tests
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	var c Config
+	c.Transport, c.Algorithm = getenv("GCCL_TRANSPORT"), getenv("GCCL_ALGO")
+	c.Interface, c.HostID, c.ShmDir = getenv("GCCL_SOCKET_IFNAME"), getenv("GCCL_HOSTID"), getenv("GCCL_SHM_DIR")
+	for name, to := range map[string]*time.Duration{"GCCL_INIT_TIMEOUT": &c.InitTimeout, "GCCL_CALL_TIMEOUT": &c.CallTimeout, "GCCL_WARN_AFTER": &c.WarnAfter} {
+		if s := getenv(name); s != "" {
+			d, err := time.ParseDuration(s)
+			if err != nil || d <= 0 {
+				return c, fmt.Errorf("comm: %s=%q is not a positive duration such as 30s", name, s)
+			}
+			*to = d
+		}
+	}
+	switch s := getenv("GCCL_CHECK"); s {
+	case "":
+	case "crc":
+		c.Checksum = true
+	default:
+		return c, fmt.Errorf("comm: GCCL_CHECK=%q, want crc or nothing", s)
+	}
+	if s := getenv("GCCL_PORT_RANGE"); s != "" {
+		low, high, ok := strings.Cut(s, "-")
+		l, err1 := strconv.ParseUint(low, 10, 16)
+		h, err2 := strconv.ParseUint(high, 10, 16)
+		if !ok || err1 != nil || err2 != nil || l == 0 || l > h {
+			return c, fmt.Errorf("comm: GCCL_PORT_RANGE=%q, want LOW-HIGH within 1-65535", s)
+		}
+		c.Ports = bootstrap.PortRange{Low: uint16(l), High: uint16(h)}
+	}
+	if s := getenv("GCCL_FIRST_SEQ"); s != "" {
+		n, err := strconv.ParseUint(s, 0, 64)
+		if err != nil {
+			return c, fmt.Errorf("comm: GCCL_FIRST_SEQ=%q is not a number", s)
+		}
+		c.FirstSeq = n
+	}
+	if s := getenv("GCCL_DEBUG"); s != "" {
+		logger, err := stderrLogger(s)
+		if err != nil {
+			return c, err
+		}
+		c.Logger = logger
+	}
+	return c, nil
+}
+
+// withDefaults checks the configuration and fills in what is zero.
+func (c Config) withDefaults() (Config, error) {
+	orDuration := func(d *time.Duration, name string, def time.Duration) error {
+		if *d < 0 {
+			return fmt.Errorf("comm: Config.%s is %v, want a positive duration", name, *d)
+		}
+		if *d == 0 {
+			*d = def
+		}
+		return nil
+	}
+	orInt := func(n *int, name string, def, low, high int) error {
+		if *n == 0 {
+			*n = def
+		}
+		if *n < low || *n > high {
+			return fmt.Errorf("comm: Config.%s is %d, want %d…%d", name, *n, low, high)
+		}
+		return nil
+	}
+	if c.Transport == "" {
+		c.Transport = "auto"
+	}
+	for _, err := range []error{
+		orDuration(&c.InitTimeout, "InitTimeout", 60*time.Second),
+		orDuration(&c.CallTimeout, "CallTimeout", 10*time.Minute),
+		orDuration(&c.WarnAfter, "WarnAfter", 10*time.Second),
+		orInt(&c.Lanes, "Lanes", 4, 1, 16),
+		orInt(&c.MaxMessage, "MaxMessage", 1<<20, transport.MinMessage, transport.MostMessage),
+	} {
+		if err != nil {
+			return c, err
+		}
+	}
+	if !slices.Contains(transports, c.Transport) {
+		return c, fmt.Errorf("comm: Config.Transport is %q, want one of %v", c.Transport, transports)
+	}
+	if c.Transport == "mem" && c.Memory == nil && c.Size > 1 {
+		return c, fmt.Errorf("comm: Config.Transport is mem, but Config.Memory is nil")
+	}
+	if _, err := topology.ParseFilter(c.Interface); err != nil {
+		return c, fmt.Errorf("comm: Config.Interface: %w", err)
+	}
+	if c.Algorithm != "" && !knownAlgorithm(c.Algorithm) {
+		return c, fmt.Errorf("comm: Config.Algorithm is %q, want one of %v", c.Algorithm, algorithmNames())
+	}
+	if c.Size < 0 || c.Rank < 0 || c.Size > 0 && c.Rank >= c.Size {
+		return c, fmt.Errorf("comm: Config.Rank is %d of Size %d", c.Rank, c.Size)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Driver == nil {
+		c.Driver = processDriver()
+	}
+	return c, nil
+}

@@ -1,0 +1,282 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/kernels/cpu"
+	"github.com/gccl-project/gccl/transport"
+)
+
+// run is a call under way.
+type run struct {
+	engine.Call
+	comm    *Comm
+	call    Call
+	seq     uint64
+	parts   []engine.Task
+	tasks   []*engine.Task
+	started bool // given to the engine
+	warned  int
+	elapsed time.Duration
+}
+
+// Do runs the call and returns when it is done: then Dst holds the result, and all memory is the caller's again. A bad
+// argument is an error that wraps ErrArgument, before anything is sent. Any other error is an *Error that wraps ErrAborted, and
+// the communicator can then only be closed. When ctx ends during the call the communicator is aborted on all ranks,
+// because they would no longer agree about what comes next; a ctx that has ended before is an error that changes nothing.
+func (c *Comm) Do(ctx context.Context, call Call) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	r := c.spare.Swap(nil)
+	if r == nil {
+		r = &run{}
+	}
+	r.call = call
+	holds, err := c.start(r, true)
+	if err != nil {
+		return err
+	}
+	if r.started {
+		if r.Call.Wait(ctx, holds) != nil {
+			return r.outcome()
+		}
+	}
+	c.spare.Store(r)
+	return nil
+}
+
+// Pending is a call that was started. One goroutine may wait for it.
+type Pending struct {
+	run *run
+	err error // of the start
+}
+
+// Start begins the call and returns; its memory is borrowed until Wait returns. Calls may be waited for in any order, on
+// any number of communicators: whoever waits drives them all. What is wrong with the call is said by Wait.
+func (c *Comm) Start(call Call) *Pending {
+	r := &run{call: call}
+	_, err := c.start(r, false)
+	return &Pending{run: r, err: err}
+}
+
+// Wait waits until the call is done, with the errors of Do. Waiting again gives the same answer.
+func (p *Pending) Wait(ctx context.Context) error {
+	if p.err != nil || p.run == nil || !p.run.started {
+		return p.err
+	}
+	if p.run.Call.Wait(ctx, false) != nil {
+		p.err = p.run.outcome()
+	}
+	return p.err
+}
+
+// Group runs calls of any communicators together: all are begun before any is waited for, so that sends and receives
+// among them cannot wait for each other. It returns when all are done, with all their errors.
+func Group(ctx context.Context, calls ...Call) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for i := range calls {
+		if calls[i].Comm == nil {
+			return argument("call %d of the group (%v) names no communicator", i, &calls[i])
+		}
+	}
+	pending := make([]*Pending, len(calls))
+	for i, call := range calls {
+		pending[i] = call.Comm.Start(call)
+	}
+	var errs []error
+	for _, p := range pending {
+		errs = append(errs, p.Wait(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// outcome makes the error of a call that failed, or that was refused because the communicator had failed.
+func (r *run) outcome() error {
+	err := r.comm.verdict()
+	e := &Error{Comm: r.comm.name(), Rank: r.comm.rank, Call: r.call, Seq: r.seq, Elapsed: r.elapsed, Err: &aborted{err}}
+	var peer *transport.PeerError
+	var heard *cause
+	if errors.As(err, &heard) {
+		e.Ranks = heard.ranks
+	} else {
+		e.Ranks = causeOf(err).ranks
+	}
+	if errors.As(err, &peer) {
+		e.Peer = peer.Peer
+	}
+	return e
+}
+
+// start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. With
+// waits, the caller waits next and holds is for engine.Call.Wait.
+func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
+	r.comm, r.started, r.warned = c, false, 0
+	call := &r.call
+	if call.Comm != nil && call.Comm != c {
+		return false, argument("%v names communicator %s, but %s was asked", call, call.Comm.name(), c.name())
+	}
+	if call.Kind.pointToPoint() {
+		return c.startPair(r, waits)
+	}
+	sig := signature{call.Kind, call.DType, call.RedOp, false, call.Count, call.Root, call.Algorithm}
+	sig.inPlace = c.inPlace(call)
+	p := c.hot.Load()
+	if p == nil || p.signature != sig {
+		if err := c.checkShape(call); err != nil {
+			return false, err
+		}
+		if p, err = c.prepare(sig, call); err != nil {
+			return false, err
+		}
+		c.hot.Store(p)
+	}
+	if err := c.checkMemory(call, p.src, p.dst, sig.inPlace); err != nil {
+		return false, err
+	}
+	c.calls.Add(1)
+	c.bytes.Add(uint64(max(p.src, p.dst)))
+	if c.port == nil || p.count == 0 && p.kind != KindBarrier {
+		return false, r.trivial(p)
+	}
+	r.fill(p)
+	c.mu.Lock()
+	if err := c.reason(); err != nil {
+		c.mu.Unlock()
+		r.seq = c.seq + 1
+		return false, r.outcome()
+	}
+	c.seq++
+	r.seq = c.seq
+	tag := p.digest ^ uint32(r.seq)*0x9e3779b1
+	for i := range r.parts {
+		r.parts[i].Tag = tag
+	}
+	r.started = true
+	if waits {
+		holds = c.port.TryStart(&r.Call, 0, r.tasks...)
+	} else {
+		c.port.Start(&r.Call, 0, r.tasks...)
+	}
+	c.mu.Unlock()
+	return holds, nil
+}
+
+// fill makes one task for each lane.
+func (r *run) fill(p *prepared) {
+	if cap(r.parts) < p.lanes {
+		r.parts, r.tasks = make([]engine.Task, p.lanes), make([]*engine.Task, p.lanes)
+		r.Call.Note = r
+	}
+	r.parts, r.tasks = r.parts[:p.lanes], r.tasks[:p.lanes]
+	inShared, outShared := r.comm.shared(r.call.Src.Ptr, p.src), r.comm.shared(r.call.Dst.Ptr, p.dst)
+	for i := range r.parts {
+		r.parts[i] = engine.Task{
+			Plan: p.plan, Layout: p.layout, First: i, Stride: p.lanes,
+			In: r.call.Src.Ptr, Out: r.call.Dst.Ptr, InShared: inShared, OutShared: outShared,
+			Fold: p.fold, PreMul: p.preMul, Factor: p.factor,
+		}
+		r.tasks[i] = &r.parts[i]
+	}
+	r.Call.Post = nil
+	if p.post != nil && p.dst > 0 {
+		dst, ranks := r.call.Dst.Ptr, r.comm.Size()
+		r.Call.Post = func() { p.post(dst, p.outs, int64(ranks)) }
+	}
+}
+
+// trivial does what needs no other rank: nothing at all, or a copy. It counts in the order of calls.
+func (r *run) trivial(p *prepared) error {
+	c := r.comm
+	c.mu.Lock()
+	c.seq++
+	r.seq = c.seq
+	c.mu.Unlock()
+	if c.reason() != nil {
+		return r.outcome()
+	}
+	if c.port == nil && p.dst > 0 && r.call.Dst.Ptr != r.call.Src.Ptr {
+		cpu.Copy(r.call.Dst.Ptr, r.call.Src.Ptr, int(p.dst))
+	}
+	return nil
+}
+
+// shared reports whether memory lies where peers can read it; for short messages, which are copied anyway, it does not look.
+func (c *Comm) shared(p unsafe.Pointer, n int64) bool {
+	if n < 4096 {
+		return false
+	}
+	for _, e := range c.family.endpoints {
+		if a, ok := e.(transport.Allocator); ok && a.Owns(p, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// Barrier returns when all ranks have called it.
+func (c *Comm) Barrier(ctx context.Context) error { return c.Do(ctx, Call{Kind: KindBarrier}) }
+
+// checkShape checks what does not depend on memory.
+func (c *Comm) checkShape(call *Call) error {
+	switch {
+	case call.Kind > KindRecv:
+		return argument("unknown %v", call.Kind)
+	case !call.DType.Valid():
+		return argument("unknown data type %d", call.DType)
+	case call.Count < 0:
+		return argument("%v: count %d is negative", call.Kind, call.Count)
+	case call.Kind == KindBarrier && call.Count != 0:
+		return argument("barrier with count %d, want 0", call.Count)
+	case call.Kind.pointToPoint() && (call.Peer < 0 || call.Peer >= c.Size()):
+		return argument("%v: peer %d, want 0…%d", call.Kind, call.Peer, c.Size()-1)
+	case call.Root < 0 || call.Root >= c.Size():
+		return argument("%v: root %d, want 0…%d", call.Kind, call.Root, c.Size()-1)
+	case call.Root != 0 && call.Kind != KindBroadcast && call.Kind != KindReduce:
+		return argument("%v has no root, but Root is %d", call.Kind, call.Root)
+	case !call.RedOp.Valid():
+		return argument("unknown reduction %d", call.RedOp)
+	}
+	return nil
+}
+
+// inPlace reports whether the buffers stand as their kind's in-place rule has it.
+func (c *Comm) inPlace(call *Call) bool {
+	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
+	if src == 0 || dst == 0 || call.Count <= 0 {
+		return false
+	}
+	own := uintptr(c.rank) * uintptr(call.Count) * uintptr(call.DType.Size())
+	switch call.Kind {
+	case KindAllGather:
+		return src == dst+own
+	case KindReduceScatter:
+		return dst == src+own
+	}
+	return src == dst
+}
+
+// checkMemory checks that the buffers are long enough and overlap only as the in-place rule has it.
+func (c *Comm) checkMemory(call *Call, src, dst int64, inPlace bool) error {
+	if call.Src.Device != call.Dst.Device && src > 0 && dst > 0 || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
+		return fmt.Errorf("comm: %v on device memory: %w", call.Kind, ErrUnsupported)
+	}
+	if call.Src.Bytes < src || src > 0 && call.Src.Ptr == nil {
+		return argument("%v: Src has %d bytes at %p, want %d", call, call.Src.Bytes, call.Src.Ptr, src)
+	}
+	if call.Dst.Bytes < dst || dst > 0 && call.Dst.Ptr == nil {
+		return argument("%v: Dst has %d bytes at %p, want %d", call, call.Dst.Bytes, call.Dst.Ptr, dst)
+	}
+	s, d := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
+	if !inPlace && src > 0 && dst > 0 && s < d+uintptr(dst) && d < s+uintptr(src) {
+		return argument("%v: Src [%#x, +%d) and Dst [%#x, +%d) overlap, and not in the way that in-place calls do", call, s, src, d, dst)
+	}
+	return nil
+}

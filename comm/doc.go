@@ -1,0 +1,18 @@
+// Package comm is what users of gccl import: communicators, and collectives on them.
+//
+// Every rank makes a Comm with New, given the same unique id; then all ranks call the same collectives in the
+// same order. AllReduce and the other typed functions work on Go slices, Comm.Do on a Call, which is plain data; Start
+// and Wait overlap calls; Group runs sends and receives that depend on each other.
+//
+//	c, err := comm.New(ctx, comm.Config{})        // from the environment of gccl run or torchrun
+//	if err != nil { … }
+//	defer c.Close()
+//	err = comm.AllReduce(ctx, c, sum, grad, kernels.Sum)
+//
+// Gccl promises the same bits on every rank for every all-reduce, an error that names ranks instead of a
+// hang, and memory that nobody touches once a call has returned. The caller must keep the order of collectives equal on
+// all ranks, must not use memory of a call before it is done, and must Close.
+//
+// A failed call that was not just a bad argument ends the communicator on all ranks: every call in flight and every
+// later one returns an *Error wrapping ErrAborted.
+package comm

@@ -1,0 +1,68 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// What to decide on, with errors.Is.
+var (
+	// ErrUnsupported: gccl, or this machine, cannot do that.
+	ErrUnsupported = errors.ErrUnsupported
+	// ErrAborted: the communicator failed, here or on another rank, and can only be closed.
+	ErrAborted = errors.New("communicator aborted")
+	// ErrMismatch: the ranks called different collectives, or the same with different arguments.
+	ErrMismatch = transport.ErrMismatch
+	// ErrClosed: the communicator was closed on this rank.
+	ErrClosed = errors.New("communicator closed")
+	// ErrTimeout: ranks were waited for too long.
+	ErrTimeout = errors.New("timeout")
+	// ErrArgument: the call makes no sense; nothing was sent, and the communicator is as before.
+	ErrArgument = errors.New("bad argument")
+)
+
+// Error is what befell a call. It wraps its cause, and ErrAborted if the communicator can not be used any more.
+type Error struct {
+	Comm    string        // the communicator: its id
+	Rank    int           // ours
+	Call    Call          // what was asked for
+	Seq     uint64        // number of the call: of collectives from 1, or of messages with that peer in that direction
+	Ranks   []int         // the ranks it waited for, or that are to blame, if known
+	Peer    string        // where they are
+	Elapsed time.Duration // since the call began, as far as it was waited for
+	Err     error
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "comm %s: rank %d: %v, sequence %d", e.Comm, e.Rank, &e.Call, e.Seq)
+	if e.Elapsed > 0 {
+		fmt.Fprintf(&b, ", after %v", e.Elapsed.Round(time.Millisecond))
+	}
+	if len(e.Ranks) > 0 {
+		fmt.Fprintf(&b, ", waiting for ranks %v", e.Ranks)
+	}
+	if e.Peer != "" {
+		fmt.Fprintf(&b, " (%s)", e.Peer)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// aborted is an error that is ErrAborted, too.
+type aborted struct{ cause error }
+
+func (e *aborted) Error() string   { return e.cause.Error() }
+func (e *aborted) Unwrap() []error { return []error{ErrAborted, e.cause} }
+
+// argument returns an error that is ErrArgument.
+func argument(format string, args ...any) error {
+	return fmt.Errorf("comm: %w: %w", ErrArgument, fmt.Errorf(format, args...))
+}

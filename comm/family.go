@@ -1,0 +1,299 @@
+package comm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/collective/tune"
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/mem"
+	"github.com/gccl-project/gccl/transport/shm"
+	"github.com/gccl-project/gccl/transport/tcp"
+)
+
+// Version of what the ranks of one world say to each other.
+const wireVersion = 1
+
+// family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
+type family struct {
+	cfg       Config
+	log       *slog.Logger
+	driver    *engine.Driver
+	endpoints []transport.Endpoint
+	routes    []route // by rank of the world; our own is zero
+	model     tune.Model
+	crowded   bool
+
+	mu   sync.Mutex
+	refs int
+}
+
+// route is how to reach a rank of the world.
+type route struct {
+	endpoint transport.Endpoint
+	address  []byte
+	reason   string
+	place    string // host and process, for people
+}
+
+// hello is what each rank tells all others when a world begins.
+type hello struct {
+	Version    int
+	Lanes      int
+	MaxMessage int
+	Checksum   bool
+	Host       string
+	Boot       string // identity of the host: boot id, or Config.HostID
+	PID        int
+	CPUs       int
+	Addresses  map[string][]byte // by transport
+	Model      map[string]tune.Model
+}
+
+// preference orders transports.
+var preference = []string{mem.Name, "shm", "tcp"}
+
+// newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers.
+func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt) (*family, error) {
+	f := &family{cfg: cfg, log: cfg.Logger.With("rank", s.Rank(), "size", s.Size()), driver: cfg.Driver}
+	if s.Size() == 1 {
+		f.routes = make([]route, 1)
+		return f, nil
+	}
+	mine, err := f.open(at)
+	if err == nil {
+		err = f.connect(ctx, s, mine)
+	}
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens the endpoints that the configuration asks for. With "auto", shared memory that cannot be had is done without.
+func (f *family) open(at listenAt) (hello, error) {
+	cfg := f.cfg
+	host, _ := os.Hostname()
+	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), CPUs: processors(), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
+	h.Boot = cfg.HostID
+	if h.Boot == "" {
+		h.Boot = bootID()
+	}
+	opts := transport.Options{Streams: cfg.Lanes, MaxMessage: cfg.MaxMessage, Secret: cfg.ID.Secret(), Checksum: cfg.Checksum, FirstSeq: cfg.FirstSeq, Wake: f.driver.Wake, Hook: cfg.Hook}
+	add := func(e transport.Endpoint, err error) error {
+		if err != nil {
+			return fmt.Errorf("comm: %w", err)
+		}
+		f.endpoints = append(f.endpoints, e)
+		f.driver.Attach(e)
+		h.Addresses[e.Name()] = e.Address()
+		m, err := tune.Default(e.Name())
+		m.Lanes, m.MaxMessage = cfg.Lanes, cfg.MaxMessage
+		m.Piece = min(m.Piece, cfg.MaxMessage)
+		h.Model[e.Name()] = m
+		return err
+	}
+	if cfg.Transport == "mem" {
+		return h, add(cfg.Memory.Open(opts))
+	}
+	if cfg.Transport != "tcp" {
+		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID}, opts)
+		switch {
+		case err == nil:
+			err = add(e, nil)
+		case cfg.Transport == "auto":
+			f.log.Warn("no shared memory", "reason", err)
+			err = nil
+		}
+		if err != nil {
+			return h, fmt.Errorf("comm: %w", err)
+		}
+	}
+	if cfg.Transport != "shm" {
+		e, err := tcp.Open(tcp.Config{Addr: at.addr, Ports: [2]uint16{cfg.Ports.Low, cfg.Ports.High}, ConnectTimeout: cfg.InitTimeout, Log: f.log}, opts)
+		if err := add(e, err); err != nil {
+			return h, err
+		}
+	}
+	return h, nil
+}
+
+// connect exchanges hellos and what could be reached, and chooses a route to each rank.
+func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) error {
+	blob, err := json.Marshal(mine)
+	if err != nil {
+		return fmt.Errorf("comm: %w", err)
+	}
+	blobs, err := s.AllGather(ctx, blob)
+	if err != nil {
+		return fmt.Errorf("comm: exchange of addresses: %w", err)
+	}
+	all := make([]hello, len(blobs))
+	for r, b := range blobs {
+		if err := json.Unmarshal(b, &all[r]); err != nil {
+			return fmt.Errorf("comm: rank %d says %q: %w", r, b, err)
+		}
+		if err := mine.agree(all[r]); err != nil {
+			return fmt.Errorf("comm: rank %d: %w", r, err)
+		}
+	}
+	reached := make([]byte, len(all)) // 1 where shared memory with that rank is proven from our side
+	why := make([]string, len(all))
+	shmEndpoint := f.byName("shm")
+	for r, h := range all {
+		if a := h.Addresses["shm"]; r != s.Rank() && a != nil && shmEndpoint != nil {
+			if err := shmEndpoint.Reach(ctx, a); err != nil {
+				why[r] = err.Error()
+			} else {
+				reached[r] = 1
+			}
+		}
+	}
+	bits := make([][]byte, len(all))
+	if mine.Addresses["shm"] != nil || mine.Addresses["tcp"] != nil {
+		if bits, err = s.AllGather(ctx, reached); err != nil {
+			return fmt.Errorf("comm: exchange of reachability: %w", err)
+		}
+	}
+	if e, ok := shmEndpoint.(*shm.Endpoint); ok {
+		if err := e.Unlink(); err != nil {
+			f.log.Warn("shared memory keeps its name", "reason", err)
+		}
+	}
+	f.routes = make([]route, len(all))
+	local, cpus := 0, mine.CPUs
+	for _, h := range all {
+		if h.Boot == mine.Boot {
+			local++
+			cpus = min(cpus, h.CPUs)
+		}
+	}
+	f.crowded = local > cpus
+	if f.crowded {
+		f.driver.SetCrowded(true)
+	}
+	used := map[string]bool{}
+	for a := range all {
+		for b := range all {
+			if a == b {
+				continue
+			}
+			name, reason := choose(all[a], all[b], len(bits[a]) > b && bits[a][b] == 1, len(bits[b]) > a && bits[b][a] == 1)
+			if name == "" {
+				return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
+			}
+			used[name] = true
+			if a != s.Rank() {
+				continue
+			}
+			if why[b] != "" && name != "shm" {
+				reason = why[b]
+			}
+			f.routes[b] = route{f.byName(name), all[b].Addresses[name], reason, all[b].place()}
+		}
+	}
+	var models []tune.Model
+	for r := range all {
+		for name := range used {
+			if m, ok := all[r].Model[name]; ok {
+				models = append(models, m)
+			}
+		}
+	}
+	f.model, err = tune.Combine(models)
+	return err
+}
+
+// agree names the first thing that must be equal on all ranks and is not.
+func (h hello) agree(o hello) error {
+	switch {
+	case h.Version != o.Version:
+		return fmt.Errorf("speaks wire version %d, we %d: run the same gccl everywhere", o.Version, h.Version)
+	case h.Lanes != o.Lanes:
+		return fmt.Errorf("has Config.Lanes %d, we %d: it must be the same on all ranks", o.Lanes, h.Lanes)
+	case h.MaxMessage != o.MaxMessage:
+		return fmt.Errorf("has Config.MaxMessage %d, we %d: it must be the same on all ranks", o.MaxMessage, h.MaxMessage)
+	case h.Checksum != o.Checksum:
+		return fmt.Errorf("has Config.Checksum %v, we %v: it must be the same on all ranks", o.Checksum, h.Checksum)
+	}
+	return nil
+}
+
+func (h hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
+
+// choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
+// proven; and why it is that one.
+func choose(a, b hello, abShm, baShm bool) (name, reason string) {
+	for _, name := range preference {
+		if a.Addresses[name] == nil || b.Addresses[name] == nil {
+			continue
+		}
+		switch {
+		case name != "shm":
+			if reason == "" {
+				reason = "chosen by configuration"
+			}
+			return name, reason
+		case abShm && baShm:
+			return name, "the same host, proven by a nonce in shared memory"
+		default:
+			reason = "no shared memory between them"
+		}
+	}
+	return "", "they have " + reason + " and no other"
+}
+
+func (f *family) byName(name string) transport.Endpoint {
+	for _, e := range f.endpoints {
+		if e.Name() == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// hold and drop count the communicators of the family; the last one to go closes the endpoints.
+func (f *family) hold() {
+	f.mu.Lock()
+	f.refs++
+	f.mu.Unlock()
+}
+
+func (f *family) drop() error {
+	f.mu.Lock()
+	f.refs--
+	last := f.refs == 0
+	f.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return f.close()
+}
+
+func (f *family) close() error {
+	var errs []error
+	for _, e := range f.endpoints {
+		f.driver.Detach(e)
+		errs = append(errs, e.Close())
+	}
+	f.endpoints = nil
+	return errors.Join(errs...)
+}
+
+// bootID is the kernel's id of this boot of this host.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "unknown " + time.Now().String() // equal to nobody's
+	}
+	return string(b[:max(0, len(b)-1)])
+}

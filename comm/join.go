@@ -1,0 +1,86 @@
+package comm
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/topology"
+)
+
+// listenAt is where we listen for other ranks.
+type listenAt struct {
+	addr  netip.Addr
+	iface string
+}
+
+// join finds out who we are and meets the other ranks. One rank alone has no session.
+func join(ctx context.Context, cfg Config) (bootstrap.Session, Config, listenAt, error) {
+	b := bootstrap.Config{Rank: cfg.Rank, World: cfg.Size, ID: cfg.ID, Ports: cfg.Ports, Version: fmt.Sprintf("gccl wire %d", wireVersion), Timeout: cfg.InitTimeout, Network: cfg.Network, Log: cfg.Logger}
+	if cfg.Size == 0 {
+		env, err := bootstrap.Environment(os.Getenv)
+		if err != nil {
+			return nil, cfg, listenAt{}, fmt.Errorf("comm: %w", err)
+		}
+		b.Rank, b.World, b.ID, b.Roots, b.Serve = env.Rank, env.World, env.ID, env.Roots, env.Serve
+		cfg.Rank, cfg.Size, cfg.ID = env.Rank, env.World, env.ID
+	}
+	if cfg.Size <= 1 {
+		return nil, cfg, listenAt{}, nil
+	}
+	var at listenAt
+	if cfg.Network.Dial == nil {
+		roots := b.Roots
+		if roots == nil {
+			roots = b.ID.Roots("")
+		}
+		var err error
+		if at, err = choosePlace(cfg.Interface, roots); err != nil {
+			return nil, cfg, at, fmt.Errorf("comm: %w", err)
+		}
+		cfg.Logger.Debug("network interface", "rank", cfg.Rank, "interface", at.iface, "address", at.addr)
+		b.Addr = at.addr
+	}
+	s, err := bootstrap.Join(ctx, b)
+	if err != nil {
+		return nil, cfg, at, fmt.Errorf("comm: %w", err)
+	}
+	return s, cfg, at, nil
+}
+
+// choosePlace returns the address to listen at: on the interface that leads to the root, unless a filter says otherwise.
+func choosePlace(filter string, roots []string) (listenAt, error) {
+	f, err := topology.ParseFilter(filter)
+	if err != nil {
+		return listenAt{}, err
+	}
+	ifaces, err := topology.Interfaces()
+	if err != nil {
+		return listenAt{}, err
+	}
+	q := topology.Query{Filter: f}
+	for _, root := range roots {
+		// A UDP "connection" sends nothing; it asks the kernel for the route. A name that does not resolve yet is the
+		// bootstrap's to wait for.
+		conn, err := (&net.Dialer{Timeout: time.Second}).Dial("udp", root)
+		if err != nil {
+			continue
+		}
+		local, remote := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr()
+		conn.Close()
+		q.Toward = remote
+		if i, ok := topology.Owner(ifaces, local); ok {
+			q.Route = i.Name
+		}
+		break
+	}
+	choice, err := topology.Choose(ifaces, q)
+	if err != nil {
+		return listenAt{}, err
+	}
+	return listenAt{choice.Addr, choice.Interface.Name}, nil
+}

@@ -1,0 +1,100 @@
+package comm
+
+import (
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/transport"
+)
+
+// pair is point-to-point with one peer: two lanes on a connection of its own, one a direction, each with its own
+// sequence. The peer is number 0 of the port.
+type pair struct {
+	port *engine.Port
+	seq  [2]uint64
+}
+
+// Lanes of a pair.
+const (
+	sending = iota
+	receiving
+)
+
+// pairPlans are a message to and from the one peer of a pair.
+var pairPlans = [2]*collective.Plan{sending: pairPlan(true), receiving: pairPlan(false)}
+
+func pairPlan(send bool) *collective.Plan {
+	p, err := collective.PointToPoint(2, 1, 0, send)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// pair returns the pair with a peer, made at first use. The communicator's lock is held.
+func (c *Comm) pair(peer int) *pair {
+	p := c.pairs[peer]
+	if p == nil {
+		p = &pair{port: c.family.driver.NewPort(engine.PortOptions{
+			Ranks: 1, Lanes: 2, Streams: 1,
+			Dial:    func(int, int) (transport.Conn, error) { return c.dial(transport.PointToPoint, peer) },
+			Stalled: c.stalled,
+			Broken:  c.breakConns,
+		})}
+		c.pairs[peer] = p
+	}
+	return p
+}
+
+// startPair checks a Send or Recv and gives it to the engine.
+func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
+	call := &r.call
+	if err := c.checkShape(call); err != nil {
+		return false, err
+	}
+	if call.Peer == c.rank {
+		return false, argument("%v: the peer is this rank; copy instead", call)
+	}
+	src, dst, err := c.sizes(call)
+	if err != nil {
+		return false, err
+	}
+	if err := c.checkMemory(call, src, dst, false); err != nil {
+		return false, err
+	}
+	lane := sending
+	if call.Kind == KindRecv {
+		lane = receiving
+	}
+	elem := call.DType.Size()
+	r.parts = []engine.Task{{
+		Plan:   pairPlans[lane],
+		Layout: collective.Layout{Count: call.Count, Elem: elem, Round: max(1, c.family.model.Piece/elem), Pieces: 1},
+		Stride: 1,
+		In:     call.Src.Ptr, Out: call.Dst.Ptr,
+		InShared: c.shared(call.Src.Ptr, src),
+	}}
+	r.tasks = []*engine.Task{&r.parts[0]}
+	r.Call.Note, r.Call.Post = r, nil
+	if c.port == nil {
+		return false, argument("%v: there is no other rank", call)
+	}
+	c.mu.Lock()
+	p := c.pair(call.Peer)
+	p.seq[lane]++
+	r.seq = p.seq[lane]
+	if c.reason() != nil {
+		c.mu.Unlock()
+		return false, r.outcome()
+	}
+	defer c.mu.Unlock()
+	sig := prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
+	r.parts[0].Tag = sig.sum() ^ uint32(r.seq)*0x9e3779b1
+	c.calls.Add(1)
+	c.bytes.Add(uint64(max(src, dst)))
+	r.started = true
+	if waits {
+		return p.port.TryStart(&r.Call, lane, r.tasks...), nil
+	}
+	p.port.Start(&r.Call, lane, r.tasks...)
+	return false, nil
+}

@@ -1,0 +1,242 @@
+package comm
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/collective/tune"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cpu"
+)
+
+// signature is everything about a collective but its memory: calls with the same signature run the same way.
+type signature struct {
+	kind      Kind
+	dtype     kernels.DType
+	redop     kernels.RedOp
+	inPlace   bool
+	count     int
+	root      int
+	algorithm string // asked for; may be empty
+}
+
+// prepared is a signature made ready: what Do needs beside the memory. It is immutable.
+type prepared struct {
+	signature
+	algorithm string
+	lanes     int
+	src, dst  int64  // bytes of the buffers
+	digest    uint32 // of all that must be equal on all ranks
+
+	plan   *collective.Plan
+	layout collective.Layout
+	fold   cpu.Reduce
+	preMul cpu.PreMulReduce
+	factor float64
+	post   func(dst unsafe.Pointer, n int, divisor int64) // of an integer average
+	outs   int                                            // elements that post runs over
+}
+
+// maxPlanBytes and maxPrepared bound what a communicator keeps: the hot path needs one of each.
+const (
+	maxPlanBytes = 4 << 20
+	maxPrepared  = 256
+)
+
+// planCache keeps plans by what they depend on, and prepared calls by signature.
+type planCache struct {
+	mu       sync.Mutex
+	plans    map[planKey]*collective.Plan
+	bytes    int
+	prepared map[signature]*prepared
+}
+
+type planKey struct {
+	kind      collective.Kind
+	root      int
+	algorithm string
+	collective.Options
+}
+
+// sizes returns the bytes of the buffers that a call of this kind needs on this rank, or an error when they do not
+// fit an address space.
+func (c *Comm) sizes(call *Call) (src, dst int64, err error) {
+	elem := int64(call.DType.Size())
+	if call.Kind.pointToPoint() {
+		if int64(call.Count) > (1<<62)/elem {
+			return 0, 0, argument("%v: more than 2^62 bytes", call)
+		}
+		if call.Kind == KindSend {
+			return int64(call.Count) * elem, 0, nil
+		}
+		return 0, int64(call.Count) * elem, nil
+	}
+	k := collective.Kind(call.Kind)
+	in, out := k.Blocks(c.Size())
+	if int64(call.Count) > (1<<62)/elem/int64(max(in, out)) {
+		return 0, 0, argument("%v over %d ranks: more than 2^62 bytes", call, c.Size())
+	}
+	shape := collective.Shape{Kind: k, Ranks: c.Size(), Root: call.Root}
+	if k != collective.Barrier && shape.HasIn(c.rank) {
+		src = int64(in) * int64(call.Count) * elem
+	}
+	if k != collective.Barrier && shape.HasOut(c.rank) {
+		dst = int64(out) * int64(call.Count) * elem
+	}
+	return src, dst, nil
+}
+
+// prepare makes a signature ready, or finds it ready.
+func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
+	pc := &c.plans
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	if p := pc.prepared[sig]; p != nil {
+		return p, nil
+	}
+	p := &prepared{signature: sig}
+	var err error
+	if p.src, p.dst, err = c.sizes(call); err != nil {
+		return nil, err
+	}
+	kind, elem := collective.Kind(sig.kind), sig.dtype.Size()
+	shape := collective.Shape{Kind: kind, Ranks: c.Size(), Root: sig.root}
+	choice, err := c.choose(shape, sig.count, elem, sig.algorithm)
+	if err != nil {
+		return nil, err
+	}
+	p.algorithm, p.lanes = choice.Algorithm, choice.Lanes
+	opt := collective.Options{InPlace: sig.inPlace}
+	if kind.Reduces() && kind != collective.Barrier {
+		if err := p.reduction(c.Size()); err != nil {
+			return nil, err
+		}
+		opt.Scale = p.preMul != nil
+	} else {
+		p.fold = func(unsafe.Pointer, []unsafe.Pointer, int) {} // of a Barrier's nothing
+	}
+	if p.plan, err = c.plan(planKey{kind, sig.root, p.algorithm, opt}); err != nil {
+		return nil, err
+	}
+	p.layout = collective.Layout{Count: sig.count, Elem: elem, Round: max(choice.Round, 1), Pieces: p.plan.Pieces}
+	in, out := kind.Blocks(c.Size())
+	if err := p.layout.Check(max(in, out)); err != nil {
+		return nil, argument("%v: %w", call, err)
+	}
+	p.lanes = min(p.lanes, p.layout.Rounds())
+	p.outs = sig.count
+	p.digest = p.sum()
+	if len(pc.prepared) >= maxPrepared || pc.prepared == nil {
+		pc.prepared = map[signature]*prepared{}
+	}
+	pc.prepared[sig] = p
+	return p, nil
+}
+
+// choose is the tuner's choice, within what the call or the configuration asks for.
+func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tune.Choice, error) {
+	if name == "" {
+		name = c.family.cfg.Algorithm
+		if name != "" && !offers(shape.Kind, name) {
+			name = "" // meant for another kind
+		}
+	}
+	if c.Size() == 1 { // a copy, whatever the name
+		if name != "" && !offers(shape.Kind, name) {
+			return tune.Choice{}, argument("no algorithm %q for %v", name, shape.Kind)
+		}
+		return tune.Choice{Algorithm: collective.Catalog(shape.Kind)[0].Name, Round: max(count, 1), Lanes: 1}, nil
+	}
+	if name == "" {
+		return tune.Choose(c.family.model, shape, count, elem)
+	}
+	choice, err := tune.With(c.family.model, shape, count, elem, name)
+	if err != nil {
+		return choice, argument("%w", err)
+	}
+	return choice, nil
+}
+
+// reduction finds the kernels of the redop.
+func (p *prepared) reduction(ranks int) (err error) {
+	if p.fold, err = cpu.Reducer(p.dtype, p.redop); err != nil {
+		return argument("%w", err)
+	}
+	if p.redop != kernels.Avg {
+		return nil
+	}
+	if p.dtype.IsFloat() {
+		p.factor = 1 / float64(ranks)
+		p.preMul, err = cpu.PreMul(p.dtype)
+	} else {
+		p.post, err = cpu.PostDiv(p.dtype)
+	}
+	return err
+}
+
+// plan returns a plan from the cache, or compiles it. The cache's lock is held.
+func (c *Comm) plan(k planKey) (*collective.Plan, error) {
+	pc := &c.plans
+	if p := pc.plans[k]; p != nil {
+		return p, nil
+	}
+	s, err := collective.Build(collective.Shape{Kind: k.kind, Ranks: c.Size(), Root: k.root}, c.rank, k.algorithm)
+	if err != nil {
+		return nil, argument("%w", err)
+	}
+	p, err := collective.Compile(s, k.Options)
+	if err != nil {
+		return nil, err
+	}
+	if pc.bytes+p.Bytes() > maxPlanBytes || pc.plans == nil {
+		pc.plans, pc.bytes, pc.prepared = map[planKey]*collective.Plan{}, 0, nil
+	}
+	pc.plans[k] = p
+	pc.bytes += p.Bytes()
+	return p, nil
+}
+
+// sum is a digest of all that must be equal on all ranks. In place or not is a rank's own affair.
+func (p *prepared) sum() uint32 {
+	h := fnv.New32a()
+	var b [8]byte
+	for _, x := range []uint64{uint64(p.kind), uint64(p.dtype), uint64(p.redop), uint64(p.count), uint64(p.root), uint64(p.lanes), uint64(p.layout.Round)} {
+		binary.LittleEndian.PutUint64(b[:], x)
+		h.Write(b[:])
+	}
+	h.Write([]byte(p.algorithm))
+	return h.Sum32()
+}
+
+// Choice says which algorithm a call would take, in how many rounds and lanes, and why: what the tuner considered.
+func (c *Comm) Choice(call Call) (tune.Choice, error) {
+	if err := c.checkShape(&call); err != nil {
+		return tune.Choice{}, err
+	}
+	if call.Kind.pointToPoint() {
+		return tune.Choice{}, argument("%v has no algorithm", call.Kind)
+	}
+	return c.choose(collective.Shape{Kind: collective.Kind(call.Kind), Ranks: c.Size(), Root: call.Root}, call.Count, call.DType.Size(), call.Algorithm)
+}
+
+func offers(k collective.Kind, name string) bool {
+	return slices.ContainsFunc(collective.Catalog(k), func(a collective.Algorithm) bool { return a.Name == name })
+}
+
+func knownAlgorithm(name string) bool { return slices.Contains(algorithmNames(), name) }
+
+// algorithmNames lists the catalog's names, each once.
+func algorithmNames() []string {
+	var names []string
+	for _, k := range collective.Kinds() {
+		for _, a := range collective.Catalog(k) {
+			names = append(names, a.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,84 @@
+package comm
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/gccl-project/gccl/bootstrap"
+)
+
+// NoColor as the colour of Split leaves the rank without a new communicator.
+const NoColor = -1
+
+// Split makes communicators of the ranks with equal colour, ordered by key and, where keys are equal, by rank. All ranks
+// must call it, in the same order as other splits and collectives. The result shares connections and memory with c, but is
+// independent: it may outlive c, and aborting one does not abort the other. With NoColor the result is nil, without an
+// error. A colour below NoColor on any rank is an error on all.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	if err := c.reason(); err != nil {
+		return nil, fmt.Errorf("comm %s: split: %w", c.name(), &aborted{err})
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
+	defer cancel()
+	c.mu.Lock()
+	c.splits++
+	count := c.splits
+	c.mu.Unlock()
+
+	colors, keys := []int{color}, []int{key}
+	if c.session != nil {
+		mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
+		all, err := c.session.AllGather(ctx, mine)
+		if err != nil {
+			return nil, fmt.Errorf("comm %s: split: %w", c.name(), err)
+		}
+		colors, keys = make([]int, len(all)), make([]int, len(all))
+		for r, b := range all {
+			if len(b) != 16 {
+				return nil, fmt.Errorf("comm %s: split: rank %d is not in a split: %w", c.name(), r, ErrMismatch)
+			}
+			colors[r], keys[r] = int(binary.LittleEndian.Uint64(b)), int(binary.LittleEndian.Uint64(b[8:]))
+		}
+	}
+	var members []int
+	for r, col := range colors {
+		if col < NoColor {
+			return nil, argument("split: colour %d of rank %d, want -1 for none or a number from 0", col, r)
+		}
+		if col == color {
+			members = append(members, r)
+		}
+	}
+	if color == NoColor {
+		return nil, nil
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return keys[a] - keys[b] })
+	id := childID(c.id, count, color)
+	rank := slices.Index(members, c.rank)
+	world := make([]int, len(members))
+	for i, r := range members {
+		world[i] = c.world[r]
+	}
+	var sub bootstrap.Session
+	if len(members) > 1 {
+		var err error
+		if sub, err = c.session.Sub(ctx, members); err != nil {
+			return nil, fmt.Errorf("comm %s: split into ranks %v: %w", c.name(), members, err)
+		}
+	}
+	return newComm(id, rank, world, c.family, sub), nil
+}
+
+// childID is the id of the communicator that the count-th split of a parent makes of a colour.
+func childID(parent, count uint64, color int) uint64 {
+	h := fnv.New64a()
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[:], parent)
+	binary.LittleEndian.PutUint64(b[8:], count)
+	binary.LittleEndian.PutUint64(b[16:], uint64(color))
+	h.Write(b[:])
+	return h.Sum64()
+}

@@ -1,0 +1,80 @@
+package topology
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Interface is one network interface of a host, as far as choosing one needs to know it.
+type Interface struct {
+	Name         string
+	Addrs        []netip.Prefix // in the kernel's order; IPv4 never in IPv6 form, link-local IPv6 without zone
+	Up           bool           // administratively
+	Running      bool           // has a carrier
+	Loopback     bool
+	PointToPoint bool
+}
+
+// Interfaces returns this host's interfaces in the kernel's order.
+func Interfaces() ([]Interface, error) {
+	live, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	all := make([]Interface, 0, len(live))
+	for _, l := range live {
+		i := Interface{
+			Name:         l.Name,
+			Up:           l.Flags&net.FlagUp != 0,
+			Running:      l.Flags&net.FlagRunning != 0,
+			Loopback:     l.Flags&net.FlagLoopback != 0,
+			PointToPoint: l.Flags&net.FlagPointToPoint != 0,
+		}
+		addrs, err := l.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("list addresses of network interface %s: %w", l.Name, err)
+		}
+		for _, a := range addrs {
+			if p, ok := prefixOf(a); ok {
+				i.Addrs = append(i.Addrs, p)
+			}
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+func prefixOf(a net.Addr) (netip.Prefix, bool) {
+	n, ok := a.(*net.IPNet)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	addr = addr.Unmap()
+	ones, bits := n.Mask.Size()
+	if bits == 0 {
+		return netip.Prefix{}, false // a mask with holes
+	}
+	if addr.Is4() && bits == 128 {
+		ones -= 96
+	}
+	p := netip.PrefixFrom(addr, ones)
+	return p, p.IsValid()
+}
+
+// Owner returns the interface that has addr, whatever its zone.
+func Owner(ifaces []Interface, addr netip.Addr) (Interface, bool) {
+	addr = addr.Unmap().WithZone("")
+	for _, i := range ifaces {
+		for _, p := range i.Addrs {
+			if p.Addr() == addr {
+				return i, true
+			}
+		}
+	}
+	return Interface{}, false
+}

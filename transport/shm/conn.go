@@ -1,0 +1,266 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// conn is one end of a connection. Its outgoing half is in our segment from the
+// first Send on; the incoming one is in the peer's, and found when it is there.
+type conn struct {
+	e       *Endpoint
+	p       *peer
+	key     transport.Key
+	streams []stream
+
+	entry *entry // ours
+	id    uint64
+	ring  int64 // offset of our rings, 0: none yet
+
+	remote   *entry // the peer's, nil: not found yet
+	remoteID uint64
+	gen      uint64 // of the peer's directory, when we last looked
+	attached bool
+
+	over   error // why the peer will send no more
+	unread bool  // it will not read any more either
+	closed bool
+}
+
+func (e *Endpoint) connect(key transport.Key, p *peer) (*conn, error) {
+	c := &conn{e: e, p: p, key: key, over: p.gone, unread: p.gone != nil}
+	var err error
+	if c.entry, c.id, err = e.publish(key); err != nil {
+		return nil, c.wrap("connect", err)
+	}
+	c.gen = atomic.LoadUint64(&p.header().gen) - 1 // look at once
+	c.streams = make([]stream, e.opts.Streams)
+	for i := range c.streams {
+		c.streams[i].init(c, i)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.conns[key] = c
+	p.conns = append(p.conns, c)
+	return c, nil
+}
+
+// Stream returns stream i.
+func (c *conn) Stream(i int) transport.Stream { return &c.streams[i] }
+
+// Peer describes the other end.
+func (c *conn) Peer() string {
+	return fmt.Sprintf("rank %d (pid %d on %q)", c.key.Peer, c.p.address.pid, c.p.address.identity.HostName)
+}
+
+func (c *conn) wrap(op string, err error) error {
+	return &transport.PeerError{Transport: "shm", Key: c.key, Peer: c.Peer(), Op: op, Err: err}
+}
+
+// Close ends the connection. What was sent stays readable until the peer has
+// closed its end too, is dead, or our endpoint is closed.
+func (c *conn) Close() error {
+	if c.closed {
+		return nil
+	}
+	e := c.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.closed = true
+	if e.closed {
+		return nil
+	}
+	_ = c.refresh() // so that ack finds the peer's entry
+	c.quit(fmt.Errorf("connection closed: %w", transport.ErrClosed))
+	c.mark(entryClosed)
+	if c.remote != nil {
+		c.ackRemote()
+	}
+	delete(e.conns, c.key)
+	e.lingers = append(e.lingers, c)
+	e.reap()
+	return nil
+}
+
+// mark tells the peer something about our end, and wakes it.
+func (c *conn) mark(state uint64) {
+	atomic.StoreUint64(&c.entry.state, c.entry.state|state)
+	c.e.seg.announce()
+	c.p.ring()
+}
+
+// ackRemote tells the peer that we shall not touch its half again. The entry may
+// have become another connection's meanwhile; then the number does not match,
+// and its own acknowledgement overwrites ours.
+func (c *conn) ackRemote() {
+	for range 16 { // a peer that scribbles must not keep us here
+		old := atomic.LoadUint64(&c.remote.ack)
+		if old == c.remoteID || atomic.CompareAndSwapUint64(&c.remote.ack, old, c.remoteID) {
+			return
+		}
+	}
+}
+
+// reap frees our halves of closed connections that the peer cannot read any
+// more, and reports whether there was one. The caller holds e.mu, or is Conn.
+func (e *Endpoint) reap() bool {
+	kept := e.lingers[:0]
+	for _, c := range e.lingers {
+		if atomic.LoadUint64(&c.entry.ack) != c.id {
+			if c.refresh(); !c.unread {
+				kept = append(kept, c)
+				continue
+			}
+		}
+		c.free()
+	}
+	done := len(kept) < len(e.lingers)
+	clear(e.lingers[len(kept):])
+	e.lingers = kept
+	return done
+}
+
+func (c *conn) free() {
+	for i := range c.streams {
+		c.streams[i].tx.free()
+	}
+	if c.ring != 0 {
+		c.e.putRing(c.ring)
+	}
+	atomic.StoreUint64(&c.entry.state, entryFree)
+	for i, o := range c.p.conns {
+		if o == c {
+			c.p.conns = append(c.p.conns[:i], c.p.conns[i+1:]...)
+			break
+		}
+	}
+}
+
+// quit makes every stream return err from now on.
+func (c *conn) quit(err error) {
+	for i := range c.streams {
+		s := &c.streams[i]
+		if s.err == nil {
+			_ = s.fail("use", err)
+		}
+		if s.tx.timer != nil {
+			s.tx.timer.Stop()
+		}
+	}
+}
+
+// end notes why the peer will send no more, and whether it still reads. Streams
+// go on until they have read what there is. It reports whether this is news.
+func (c *conn) end(why error, unread bool) bool {
+	news := c.over == nil || unread && !c.unread
+	c.unread = c.unread || unread
+	if c.over == nil {
+		c.over = why
+		for i := range c.streams {
+			c.streams[i].tx.short = -1
+		}
+	}
+	return news
+}
+
+// look finds out what the peer did to the connection since the last look, and
+// reports whether it did anything.
+func (c *conn) look() bool {
+	return atomic.LoadUint64(&c.p.header().gen) != c.gen && c.refresh()
+}
+
+// refresh is look without the short way out.
+func (c *conn) refresh() bool {
+	h := c.p.header()
+	c.gen = atomic.LoadUint64(&h.gen)
+	shut := atomic.LoadUint32(&h.shut) != 0 // before looking for what it sent
+	if c.remote == nil {
+		e, id, err := c.p.find(c.key, c.key.Peer, c.key.Self, c.p.check)
+		if err != nil {
+			return c.end(err, false)
+		}
+		if e == nil && !shut && atomic.LoadUint32(&h.full) != 0 {
+			return c.end(noRoom(c.p), false)
+		}
+		c.remote, c.remoteID = e, id
+	}
+	news := false
+	if c.remote != nil {
+		state, ring := atomic.LoadUint64(&c.remote.state), atomic.LoadUint64(&c.remote.ring)
+		if atomic.LoadUint64(&c.remote.id) != c.remoteID {
+			state, ring = entryClosed, 0 // and freed: it knows that we closed
+		}
+		if ring != 0 && !c.attached {
+			if err := c.attach(ring); err != nil {
+				return c.end(err, false)
+			}
+			news = true
+		}
+		switch {
+		case state&entryClosed != 0 || state == entryFree:
+			return c.end(fmt.Errorf("the peer closed the connection: %w", transport.ErrGone), true)
+		case state&entryBroken != 0:
+			news = c.end(fmt.Errorf("connection reset: %w", transport.ErrGone), false) || news
+		case state&entryRefused != 0:
+			news = c.end(noRoom(c.p), false) || news
+		}
+	}
+	if shut {
+		return c.end(fmt.Errorf("the peer closed its endpoint: %w", transport.ErrGone), true)
+	}
+	return news
+}
+
+func noRoom(p *peer) error {
+	return fmt.Errorf("the peer has no room in the file system of its segment %s: %w", p.address.path, transport.ErrSpace)
+}
+
+// attach makes the peer's rings readable.
+func (c *conn) attach(ring uint64) error {
+	n := c.e.ringBytes()
+	if !c.p.holds(ring, n, lineBytes) {
+		return &descriptorError{What: "the lines of a connection", Offset: ring, Bytes: n, Segment: c.p.size}
+	}
+	if err := c.p.check(int64(ring), n); err != nil {
+		return err
+	}
+	c.attached = true
+	for i := range c.streams {
+		if s := &c.streams[i]; s.err == nil {
+			s.rx.attach(c.p.at(int64(ring) + int64(i)*streamBytes))
+		}
+	}
+	return nil
+}
+
+// establish makes our rings and shows them to the peer.
+func (c *conn) establish() error {
+	if c.ring != 0 {
+		return nil
+	}
+	off, err := c.e.takeRing()
+	if err != nil {
+		return c.refuse(err)
+	}
+	c.ring = off
+	for i := range c.streams {
+		c.streams[i].tx.attach(c.e.seg.at(off+int64(i)*streamBytes), c.e.opts)
+	}
+	atomic.StoreUint64(&c.entry.ring, uint64(off))
+	c.e.seg.announce()
+	c.p.ring()
+	return nil
+}
+
+// refuse tells the peer, if err is about room, that nothing more will come.
+func (c *conn) refuse(err error) error {
+	if errors.Is(err, transport.ErrSpace) {
+		c.mark(entryRefused)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// Package shm is the transport between ranks of one host: messages through
+// memory that both map. It is Linux on amd64 and arm64; elsewhere Open returns
+// an error wrapping errors.ErrUnsupported.
+//
+// # What lies where
+//
+// Every endpoint owns one segment, a sparse file in /dev/shm (Config.Dir), and
+// maps the segments of the peers that it reaches. All that a rank sends lies in
+// its own segment:
+//
+//	header     who owns the segment, what must be equal on all ranks, the sleep word
+//	directory  (communicator, channel, from, to) → where that connection's rings are
+//	rings      per stream 8 lines of 64 bytes and the reader's count of lines read
+//	staging    per stream a few slots for messages that don't fit a line
+//	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied
+//
+// A line is
+//
+//	 0  flag   low 32 bits of the message's number << 32 | tag; stored last
+//	 8  length in the low 30 bits, bit 30 set when the payload is elsewhere;
+//	    CRC-32C in the high 32 bits, if Options.Checksum
+//	16  up to 48 bytes of payload, or the payload's offset in the segment
+//
+// so that one load tells the reader that the message is there, that it is the
+// next one, and that both ranks mean the same call. A line's next use differs by
+// 8 in number, hence nothing old is taken for new. The reader looks the
+// connection up in the peer's directory whenever the header's generation has
+// changed: connecting asks nothing of the peer's user.
+//
+// # Promises
+//
+//   - No SIGBUS: whatever is used is reserved with fallocate first. A full /dev/shm
+//     is a *SpaceError (errors.Is transport.ErrSpace) with the path, what was
+//     needed, what is free and how to get more, at the sender and, from its
+//     first look on, at the receiver.
+//   - What a peer wrote is checked before it is used: an offset, length or count
+//     that is out of range is an error. (A peer that truncates its own file can
+//     still kill us; files are readable for the same user only.)
+//   - Two ranks use each other's memory only after one has opened the other's file
+//     and found the nonce there that came with the address. Names, boot ids and
+//     device numbers only save a useless try; they are compared in full.
+//   - A peer that dies is noticed by Progress through its pidfd, or through the
+//     lock on its segment when it is in another pid namespace.
+//   - Files of dead processes of ours are removed by the next Open. A file counts
+//     as dead when its pid is gone or was started at another time; in another pid
+//     namespace (a restarted container), when nobody holds its lock. Files of
+//     other users are left alone.
+//
+// # Duties
+//
+// Besides those in package transport: call Endpoint.Unlink once all peers have
+// reached this endpoint, so that even a killed job leaves no file.
+//
+//	ep, err := shm.Open(shm.Config{}, transport.Options{Streams: 4, MaxMessage: 1 << 20})
+//	…                                  // exchange ep.Address() over the bootstrap
+//	if err := ep.Reach(ctx, peerAddress); err != nil {
+//		log.Print(err)                 // "no shared /dev/shm (nonce not found)": use TCP
+//	}
+//	conn, err := ep.Conn(transport.Key{Comm: id, Self: 0, Peer: 1}, peerAddress)
+//	ok, err := conn.Stream(0).Send(tag, transport.Buf{Ptr: p, N: 8})
+package shm

@@ -1,0 +1,309 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+	"golang.org/x/sys/unix"
+)
+
+// liveness is how often Progress asks whether peers live.
+const liveness = 10 * time.Millisecond
+
+// Endpoint is a rank's end of the transport. It is transport.Endpoint,
+// transport.Allocator and transport.Bell, and its streams are transport.Awaiter.
+type Endpoint struct {
+	config  Config
+	opts    transport.Options
+	address *address
+	encoded []byte
+	seg     *segment
+
+	mu     sync.Mutex // guards what follows; the driver's fields have one user anyway
+	closed bool
+	peers  map[string]*peer
+	final  counters // when closed
+
+	conns    map[transport.Key]*conn
+	lingers  []*conn // closed by us, perhaps still read by the peer
+	slabs    []*slab
+	lastLook time.Time
+	pollfds  []unix.PollFd
+	polled   []*peer
+	nextID   uint64
+	noBell   uint32 // the sleep word after Close
+}
+
+var (
+	_ transport.Endpoint  = (*Endpoint)(nil)
+	_ transport.Allocator = (*Endpoint)(nil)
+	_ transport.Bell      = (*Endpoint)(nil)
+	_ transport.Awaiter   = (*stream)(nil)
+)
+
+// Open makes an endpoint with a segment of its own, and removes those of dead
+// processes of our user. A full file system is a *SpaceError. The caller must
+// Close the endpoint.
+func Open(config Config, opts transport.Options) (*Endpoint, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	self := name{uid: uint64(os.Getuid()), pidns: pidNamespace(), pid: uint64(os.Getpid())}
+	self.start, _ = startTime(self.pid)
+	removeStale(config.Dir, self)
+	a := &address{identity: ThisHost(config.Dir), pid: uint32(self.pid), start: self.start, pidns: self.pidns}
+	a.identity.HostID = config.HostID
+	if _, err := rand.Read(a.nonce[:]); err != nil {
+		return nil, fmt.Errorf("shm: nonce: %w", err)
+	}
+	seg, err := newSegment(config.Dir, segmentSize(config), self)
+	if err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	a.path, a.size = seg.path, uint64(seg.size)
+	e := &Endpoint{config: config, opts: opts, address: a, seg: seg,
+		peers: make(map[string]*peer), conns: make(map[transport.Key]*conn)}
+	if e.encoded, err = a.marshal(); err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: %w", err), seg.close())
+	}
+	h := seg.header()
+	h.version, h.streams, h.size, h.nonce = layoutVersion, uint32(opts.Streams), uint64(seg.size), a.nonce
+	h.maxMessage, h.firstSeq, h.pid = uint64(opts.MaxMessage), opts.FirstSeq, a.pid
+	if opts.Checksum {
+		h.checksum = 1
+	}
+	h.piece[0] = firstPieceAt
+	atomic.StoreUint64(&h.magic, segmentMagic)
+	return e, nil
+}
+
+// segmentSize is how much address space to ask for: what the file system could
+// hold, twice because of gaps, as far as the limits allow every peer's segment
+// to be mapped too.
+func segmentSize(config Config) int64 {
+	size := int64(64 << 30)
+	var fs unix.Statfs_t
+	if unix.Statfs(config.Dir, &fs) == nil && fs.Blocks > 0 && fs.Blocks < math.MaxInt64/uint64(fs.Bsize)/2 {
+		size = min(size, 2*int64(fs.Blocks)*fs.Bsize)
+	}
+	if config.SegmentSize > 0 {
+		size = config.SegmentSize
+	}
+	for _, l := range []struct {
+		resource int
+		share    uint64
+	}{{unix.RLIMIT_AS, 64}, {unix.RLIMIT_FSIZE, 1}} { // beyond RLIMIT_FSIZE ftruncate is a fatal signal
+		var r unix.Rlimit
+		if unix.Getrlimit(l.resource, &r) == nil && r.Cur/l.share < uint64(size) {
+			size = int64(r.Cur / l.share)
+		}
+	}
+	const unit = 2 << 20
+	return max((size+unit-1)/unit*unit, 16*minSegment)
+}
+
+// Name is "shm".
+func (e *Endpoint) Name() string { return "shm" }
+
+// Address is what peers give to Reach and Conn. It must not be changed.
+func (e *Endpoint) Address() []byte { return e.encoded }
+
+// Identity is which host we are on.
+func (e *Endpoint) Identity() Identity { return e.address.identity }
+
+// Reach proves that the peer's segment can be mapped, and maps it. See
+// transport.Endpoint.
+func (e *Endpoint) Reach(ctx context.Context, address []byte) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("shm: reach: %w", err)
+	}
+	_, err := e.reach(address)
+	return err
+}
+
+func (e *Endpoint) reach(encoded []byte) (*peer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, fmt.Errorf("shm: reach: %w", transport.ErrClosed)
+	}
+	if p := e.peers[string(encoded)]; p != nil {
+		return p, nil
+	}
+	a, err := parseAddress(encoded)
+	if err != nil {
+		return nil, err
+	}
+	p, err := reach(e, a)
+	if err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	e.peers[string(encoded)] = p
+	e.pollfds = nil
+	return p, nil
+}
+
+// Conn returns the connection with that key. See transport.Endpoint. The error
+// wraps transport.ErrSpace when there is no room to say that we are here.
+func (e *Endpoint) Conn(key transport.Key, address []byte) (transport.Conn, error) {
+	if c := e.conns[key]; c != nil {
+		return c, nil
+	}
+	if key.Channel < transport.PointToPoint || key.Self < 0 || key.Peer < 0 {
+		return nil, fmt.Errorf("shm: connect: channel %d, ranks %d and %d: want a channel ≥ %d and ranks ≥ 0", key.Channel, key.Self, key.Peer, transport.PointToPoint)
+	}
+	p, err := e.reach(address)
+	if err != nil {
+		return nil, err
+	}
+	e.reap()
+	for _, c := range e.lingers {
+		if c.key == key {
+			return nil, c.wrap("connect", fmt.Errorf("was closed, and the peer has not closed its end yet: %w", transport.ErrClosed))
+		}
+	}
+	return e.connect(key, p)
+}
+
+// Progress looks after peers that died or closed, at most every 10 ms, and gives
+// back memory of closed conns. It reports whether it found anything out.
+func (e *Endpoint) Progress() bool {
+	now := time.Now()
+	if now.Sub(e.lastLook) < liveness {
+		return false
+	}
+	e.lastLook = now
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	moved := e.reap()
+	if e.pollfds == nil {
+		e.polled = e.polled[:0]
+		e.pollfds = make([]unix.PollFd, 0, len(e.peers))
+		for _, p := range e.peers {
+			if p.pidfd >= 0 && p.gone == nil {
+				e.pollfds = append(e.pollfds, unix.PollFd{Fd: int32(p.pidfd), Events: unix.POLLIN})
+				e.polled = append(e.polled, p)
+			}
+		}
+	}
+	if len(e.pollfds) > 0 {
+		if n, err := unix.Poll(e.pollfds, 0); err == nil && n > 0 {
+			for i, f := range e.pollfds {
+				if f.Revents != 0 {
+					e.polled[i].die()
+				}
+			}
+			e.pollfds = nil
+			moved = true
+		}
+	}
+	for _, p := range e.peers {
+		if p.gone == nil && p.lockFree() {
+			p.die()
+			moved = true
+		}
+		for _, c := range p.conns {
+			moved = c.look() || moved
+		}
+	}
+	return moved
+}
+
+// Stats may be called by anyone.
+func (e *Endpoint) Stats() transport.Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &e.final
+	s := transport.Stats{Conns: len(e.conns)}
+	if !e.closed {
+		c = &e.seg.header().counters
+		e.seg.mu.Lock()
+		s.Memory, s.Allocated = e.seg.reserved, e.seg.allotted
+		e.seg.mu.Unlock()
+	}
+	s.MessagesSent, s.MessagesReceived = atomic.LoadUint64(&c.messagesSent), atomic.LoadUint64(&c.messagesReceived)
+	s.BytesSent, s.BytesReceived = atomic.LoadUint64(&c.bytesSent), atomic.LoadUint64(&c.bytesReceived)
+	return s
+}
+
+// Unlink removes the segment's file, so that nothing is left however the process
+// ends. Afterwards no further peer can reach us. It may be called by anyone.
+func (e *Endpoint) Unlink() error { return e.seg.unlink() }
+
+// Path is the segment's file.
+func (e *Endpoint) Path() string { return filepath.Clean(e.seg.path) }
+
+// Close tells the peers, breaks all conns and frees everything. Peers can still
+// read what was sent to them.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	closed := fmt.Errorf("endpoint closed: %w", transport.ErrClosed)
+	for _, c := range e.conns {
+		c.quit(closed)
+	}
+	h := e.seg.header()
+	atomic.StoreUint32(&h.shut, 1)
+	e.seg.announce()
+	for _, p := range e.peers {
+		p.ring()
+		p.close()
+	}
+	e.final = h.counters
+	clear(e.peers)
+	clear(e.conns)
+	e.lingers, e.slabs, e.pollfds, e.polled = nil, nil, nil, nil
+	if err := e.seg.close(); err != nil {
+		return fmt.Errorf("shm: close: %w", err)
+	}
+	return nil
+}
+
+// Alloc returns zeroed memory in our segment that peers on this host can read: a
+// message from there is lent to them, not copied. It may be called by anyone. A
+// full file system is a *SpaceError.
+func (e *Endpoint) Alloc(n int64) (unsafe.Pointer, error) { return e.seg.alloc(n) }
+
+// Free gives memory from Alloc back to the system. It may be called by anyone.
+func (e *Endpoint) Free(p unsafe.Pointer) error { return e.seg.release(p) }
+
+// Owns reports whether the n bytes at p lie in memory from Alloc. It may be
+// called by anyone.
+func (e *Endpoint) Owns(p unsafe.Pointer, n int64) bool { return e.seg.owns(p, n) }
+
+// Arm says that the driver is about to sleep. See transport.Bell.
+func (e *Endpoint) Arm() { atomic.StoreUint32(e.Word(), 1) }
+
+// Disarm says that it is awake.
+func (e *Endpoint) Disarm() { atomic.StoreUint32(e.Word(), 0) }
+
+// Word is what it sleeps on. What it points to is valid until Close.
+func (e *Endpoint) Word() *uint32 {
+	if e.seg.base == nil {
+		return &e.noBell
+	}
+	return &e.seg.header().sleep
+}

@@ -1,0 +1,165 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzHostilePeer: a peer that writes anything anywhere into its own segment,
+// before and after we looked, gets us errors or nonsense of the right length,
+// never a fault, a panic or a hang.
+func FuzzHostilePeer(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		o := testOptions()
+		o.MaxMessage = 1 << 20
+		o.Checksum = rng.IntN(4) == 0
+		dir := defaultDir
+		open := func() *Endpoint {
+			e, err := Open(Config{Dir: dir, SegmentSize: 16 << 20}, o)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, e.Close()) })
+			return e
+		}
+		us, peer := open(), open()
+		require.NoError(t, us.Reach(t.Context(), peer.Address()))
+		var x, y [2]transport.Conn
+		for i := range x {
+			x[i], y[i] = pair(t, us, peer, uint64(i))
+			if rng.IntN(2) == 0 {
+				_, _ = y[i].Stream(0).Send(1, bufOf(filled(8, 1)))
+				_, _ = y[i].Stream(0).Send(1, bufOf(filled(3000, 1)))
+			}
+		}
+		out := filled(3000, 2)
+		for range 300 {
+			if rng.IntN(3) > 0 {
+				scribble(rng, peer)
+			}
+			i := rng.IntN(2)
+			s := x[i].Stream(rng.IntN(2))
+			n := []int{0, 8, 48, 49, 3000}[rng.IntN(5)]
+			switch rng.IntN(8) {
+			case 0:
+				_, _ = s.Send(1, bufOf(out[:n]))
+			case 1:
+				_, _ = s.Sent()
+			case 2, 3:
+				_, _ = s.Recv(1, bufOf(make([]byte, n)))
+			case 4, 5:
+				if p, err := s.View(1, n); p != nil && err == nil {
+					sum := byte(0)
+					for _, b := range unsafe.Slice((*byte)(p), n) {
+						sum += b
+					}
+					out[0] = sum
+					s.Release()
+				}
+			case 6:
+				if word, _ := s.(transport.Awaiter).Awaits(); word != nil {
+					out[1] = byte(*word)
+				}
+			case 7:
+				us.lastLook = us.lastLook.Add(-liveness)
+				us.Progress()
+				if rng.IntN(8) == 0 {
+					require.NoError(t, x[i].Close())
+				}
+			}
+		}
+	})
+}
+
+// scribble changes something in the used part of the peer's own segment: random
+// bytes, or words that are dangerous where they are offsets, counts or numbers.
+func scribble(rng *rand.Rand, e *Endpoint) {
+	used := int64(96 << 10)
+	var at int64
+	switch rng.IntN(3) {
+	case 0:
+		at = rng.Int64N(firstPieceAt + 8*entryBytes)
+	case 1:
+		at = firstPieceAt + rng.Int64N(pieceEntries*entryBytes)
+	default:
+		at = rng.Int64N(used)
+	}
+	b := e.seg.bytes(at/8*8, 64)
+	switch rng.IntN(3) {
+	case 0:
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+	case 1:
+		words := []uint64{0, 1, 63, 64, 4096, headerBytes, uint64(e.seg.size) - 64, uint64(e.seg.size) - 1, uint64(e.seg.size),
+			math.MaxInt64, math.MaxUint64, 1 << 63, uint64(rng.Int64N(e.seg.size)), uint64(rng.Int64N(e.seg.size)) / 64 * 64, 3000 | farBit, 8}
+		binary.LittleEndian.PutUint64(b[:8], words[rng.IntN(len(words))])
+	default:
+		b[rng.IntN(8)] ^= 1 << rng.IntN(8)
+	}
+}
+
+// TestHostileDescriptors: each kind of nonsense has its error.
+func TestHostileDescriptors(t *testing.T) {
+	dir := segmentDir(t)
+	type hostile struct {
+		name string
+		do   func(peer *Endpoint, line []uint64, c *conn)
+		says string
+		is   error
+	}
+	for _, h := range []hostile{
+		{"offset past the end", func(p *Endpoint, l []uint64, _ *conn) { l[2] = uint64(p.seg.size) - 10 }, "which is outside", transport.ErrCorrupt},
+		{"offset that overflows", func(_ *Endpoint, l []uint64, _ *conn) { l[2] = math.MaxUint64 - 5 }, "which is outside", transport.ErrCorrupt},
+		{"offset in the header", func(_ *Endpoint, l []uint64, _ *conn) { l[2] = 0 }, "which is outside", transport.ErrCorrupt},
+		{"length", func(_ *Endpoint, l []uint64, _ *conn) { l[1] = lengthMask | farBit }, "and 1073741823 bytes, want", transport.ErrMismatch},
+		{"long message in a line", func(_ *Endpoint, l []uint64, _ *conn) { l[1] = 100 }, "message in a line", transport.ErrCorrupt},
+		{"number", func(_ *Endpoint, l []uint64, _ *conn) { l[0] += 5 << 32 }, "got message 5, want 0", transport.ErrSequence},
+		{"number before", func(_ *Endpoint, l []uint64, _ *conn) { l[0] = math.MaxUint32 << 32 }, "got message 18446744073709551615, want 0", transport.ErrSequence},
+		{"tag", func(_ *Endpoint, l []uint64, _ *conn) { l[0]++ }, "tag 00000002 and 100 bytes, want tag 00000001", transport.ErrMismatch},
+		{"rings not aligned", func(_ *Endpoint, _ []uint64, c *conn) { c.entry.ring += 4 }, "lines of a connection", transport.ErrCorrupt},
+		{"rings past the end", func(p *Endpoint, _ []uint64, c *conn) { c.entry.ring = uint64(p.seg.size) - 64 }, "lines of a connection", transport.ErrCorrupt},
+		{"directory past the end", func(p *Endpoint, _ []uint64, c *conn) {
+			c.entry.comm++
+			p.seg.header().piece[1] = uint64(p.seg.size)
+		}, "piece of the directory", transport.ErrCorrupt},
+	} {
+		t.Run(h.name, func(t *testing.T) {
+			us, peer := openIn(t, dir), openIn(t, dir)
+			x, y := pair(t, us, peer, 1)
+			ok, err := y.Stream(0).Send(1, bufOf(filled(100, 1)))
+			require.True(t, ok)
+			require.NoError(t, err)
+			h.do(peer, unsafe.Slice(line(y.Stream(0).(*stream).tx.ring, 0), 8), y.(*conn))
+			err = poll(us, func() (bool, error) { return x.Stream(0).Recv(1, bufOf(make([]byte, 100))) })
+			require.ErrorIs(t, err, h.is)
+			require.ErrorContains(t, err, h.says)
+			var p *transport.PeerError
+			require.True(t, errors.As(err, &p))
+			require.Equal(t, transport.Key{Comm: 1, Self: 0, Peer: 1}, p.Key)
+			_, again := x.Stream(0).View(1, 8)
+			require.Equal(t, err, again, "sticky")
+		})
+	}
+	t.Run("count of lines read", func(t *testing.T) {
+		us, peer := openIn(t, dir), openIn(t, dir)
+		x, _ := pair(t, us, peer, 1)
+		s := x.Stream(0).(*stream)
+		_, err := s.Send(1, bufOf(filled(8, 1)))
+		require.NoError(t, err)
+		*(*uint64)(unsafe.Add(s.tx.ring, headAt)) = 77
+		err = poll(us, func() (bool, error) { ok, err := s.Send(1, bufOf(filled(8, 1))); return ok && err != nil, err })
+		require.ErrorIs(t, err, transport.ErrSequence)
+	})
+}

@@ -1,0 +1,175 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"hash/fnv"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+const (
+	segmentMagic  = 0x316d6873_6c636367 // "gcclshm1"
+	layoutVersion = 1
+
+	lineBytes   = 64
+	ringLines   = 8
+	inlineAt    = 16
+	inlineBytes = lineBytes - inlineAt
+	headAt      = ringLines * lineBytes // the reader's count, on a pair of lines of its own
+	streamBytes = headAt + 128
+
+	lengthMask = 1<<30 - 1
+	farBit     = 1 << 30
+
+	headerBytes   = 8192 // header and first piece of the directory
+	firstPieceAt  = 4096
+	pieceEntries  = 64 // in the first piece; each further one has twice as many
+	pieces        = 12
+	entryBytes    = 64
+	probeDistance = 8 // entries of a piece that a key may be in
+)
+
+// header is the beginning of a segment. Words that are written while peers read
+// them are at least 128 bytes apart, since caches fetch lines in pairs.
+type header struct {
+	magic      uint64 // stored last
+	version    uint32
+	streams    uint32
+	size       uint64
+	nonce      [16]byte
+	maxMessage uint64
+	firstSeq   uint64
+	checksum   uint32
+	pid        uint32
+
+	piece [pieces]uint64 // offset of each piece of the directory, 0: not there yet
+	full  uint32         // 1: the directory could not grow
+	shut  uint32         // 1: the endpoint was closed
+	_     [88]byte
+
+	gen   uint64 // counts changes of the directory, full and shut
+	_     [120]byte
+	sleep uint32 // 1: the owner sleeps and wants a futex wake; see transport.Bell
+	_     [124]byte
+
+	counters counters
+	_        [96]byte
+}
+
+// counters have one writer, the driver of the segment's owner. They are in the
+// segment because a plain store to an aligned word is all that they need, and is
+// cheaper by 5 ns than an atomic one.
+type counters struct{ messagesSent, messagesReceived, bytesSent, bytesReceived uint64 }
+
+// States of an entry.
+const (
+	entryFree    = 0
+	entryOpen    = 1 << 0
+	entryClosed  = 1 << 1 // this end neither sends nor reads any more
+	entryRefused = 1 << 2 // no room for the rings or the staging of this end
+	entryBroken  = 1 << 3 // broken on purpose: transport.Fate.Reset
+)
+
+// entry is one end of a connection in the directory of its segment.
+type entry struct {
+	state   uint64 // stored last
+	comm    uint64
+	channel int32
+	from    int32
+	to      int32
+	_       int32
+	ring    uint64 // offset of the rings, 0: nothing was sent yet
+	id      uint64 // of this use of the entry; never repeats
+	ack     uint64 // the peer stores id here when it has closed its end
+	_       uint64
+}
+
+func (e *entry) is(k transport.Key, from, to int32) bool {
+	return e.comm == k.Comm && e.channel == k.Channel && e.from == from && e.to == to
+}
+
+// Both ends must agree, in any build: a fixed hash.
+func hashKey(k transport.Key, from, to int32) uint64 {
+	var b [20]byte
+	*(*uint64)(unsafe.Pointer(&b)) = k.Comm
+	*(*int32)(unsafe.Pointer(&b[8])) = k.Channel
+	*(*int32)(unsafe.Pointer(&b[12])) = from
+	*(*int32)(unsafe.Pointer(&b[16])) = to
+	h := fnv.New64a()
+	h.Write(b[:])
+	return h.Sum64()
+}
+
+// slots calls f for the entries of piece i, which begins at p, that may hold the
+// key with that hash, until f returns false.
+func slots(p unsafe.Pointer, i int, hash uint64, f func(*entry) bool) {
+	n := uint64(pieceEntries) << i
+	for k := range uint64(probeDistance) {
+		if !f((*entry)(unsafe.Add(p, (hash+k)%n*entryBytes))) {
+			return
+		}
+	}
+}
+
+// mapping is a segment in our address space. Offsets are checked by the caller.
+type mapping struct {
+	base unsafe.Pointer
+	size int64
+}
+
+func (m mapping) at(off int64) unsafe.Pointer { return unsafe.Add(m.base, off) }
+func (m mapping) header() *header             { return (*header)(m.base) }
+
+// holds reports whether n bytes at off, a multiple of align, lie in the mapping
+// behind its header.
+func (m mapping) holds(off uint64, n, align int64) bool {
+	return off >= headerBytes && off <= uint64(m.size) && n >= 0 && uint64(n) <= uint64(m.size)-off && off%uint64(align) == 0
+}
+
+// offset is the inverse of at; false when the n bytes at p are not all inside.
+func (m mapping) offset(p unsafe.Pointer, n int) (int64, bool) {
+	off := int64(uintptr(p) - uintptr(m.base))
+	return off, uintptr(p) >= uintptr(m.base) && n >= 0 && off <= m.size && int64(n) <= m.size-off
+}
+
+// find returns the entry of the connection k in the direction from → to, and its
+// id, or nil. It trusts nothing that it reads; check proves that a part of the
+// mapping can be read.
+func (m mapping) find(k transport.Key, from, to int32, check func(off, n int64) error) (*entry, uint64, error) {
+	hash := hashKey(k, from, to)
+	var found *entry
+	var id uint64
+	for i := range pieces {
+		off, n := atomic.LoadUint64(&m.header().piece[i]), int64(pieceEntries<<i*entryBytes)
+		if off == 0 {
+			break
+		}
+		if i == 0 && off != firstPieceAt || i > 0 && !m.holds(off, n, entryBytes) {
+			return nil, 0, &descriptorError{What: "a piece of the directory", Offset: off, Bytes: n, Segment: m.size}
+		}
+		if i > 0 {
+			if err := check(int64(off), n); err != nil {
+				return nil, 0, err
+			}
+		}
+		slots(m.at(int64(off)), i, hash, func(e *entry) bool {
+			if atomic.LoadUint64(&e.state) == entryFree {
+				return true
+			}
+			id = atomic.LoadUint64(&e.id)
+			if e.is(k, from, to) && atomic.LoadUint64(&e.id) == id && atomic.LoadUint64(&e.state) != entryFree {
+				found = e
+			}
+			return found == nil
+		})
+		if found != nil {
+			return found, id, nil
+		}
+	}
+	return nil, 0, nil
+}
+
+func (m mapping) bytes(off, n int64) []byte { return unsafe.Slice((*byte)(m.at(off)), n) }

@@ -1,0 +1,217 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+	"golang.org/x/sys/unix"
+)
+
+// peer is another endpoint whose segment we have mapped.
+type peer struct {
+	mapping
+	address *address
+	pidfd   int // readable when the process is dead; -1: ask the lock of fd, if that is not -1
+	fd      int
+
+	// The driver's:
+	known extents // pages that were found there
+	conns []*conn
+	gone  error // the process is dead
+}
+
+// reach opens, proves and maps the peer's segment.
+func reach(own *Endpoint, a *address) (*peer, error) {
+	if ok, why := SameHost(own.address.identity, a.identity); !ok {
+		return nil, errors.New(why)
+	}
+	fd, err := openPeer(own, a)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{address: a, pidfd: -1, fd: fd}
+	if err := p.attach(own); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// openPeer opens the file at its owner's path, or, where the same file system is
+// mounted elsewhere here, under our own directory.
+func openPeer(own *Endpoint, a *address) (int, error) {
+	absent := fmt.Errorf("no shared %s (nonce not found): device %s here, %s at the peer", filepath.Dir(own.seg.path), own.address.identity.ShmDevice, a.identity.ShmDevice)
+	for _, path := range []string{a.path, filepath.Join(filepath.Dir(own.seg.path), filepath.Base(a.path))} {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		switch err {
+		case nil:
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+			continue
+		case unix.EACCES, unix.EPERM:
+			return -1, fmt.Errorf("permission denied: open %s as user %d: run ranks that share a host as one user: %w", path, os.Geteuid(), err)
+		default:
+			return -1, fmt.Errorf("open %s: %w", path, err)
+		}
+		h, err := readHeader(fd)
+		if err == nil && h.magic == segmentMagic && h.nonce == a.nonce {
+			return fd, nil
+		}
+		unix.Close(fd)
+	}
+	return -1, absent
+}
+
+// readHeader reads the part of the header that does not change.
+func readHeader(fd int) (*header, error) {
+	h := new(header)
+	b := unsafe.Slice((*byte)(unsafe.Pointer(h)), unsafe.Offsetof(h.piece))
+	n, err := unix.Pread(fd, b, 0)
+	if err == nil && n < len(b) {
+		err = fs.ErrInvalid
+	}
+	return h, err
+}
+
+func (p *peer) attach(own *Endpoint) error {
+	h, err := readHeader(p.fd)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", p.address.path, err)
+	}
+	o := own.opts
+	var sum uint32
+	if o.Checksum {
+		sum = 1
+	}
+	for _, f := range []struct {
+		field       string
+		mine, their uint64
+	}{
+		{"layout version", layoutVersion, uint64(h.version)},
+		{"Options.Streams", uint64(o.Streams), uint64(h.streams)},
+		{"Options.MaxMessage", uint64(o.MaxMessage), h.maxMessage},
+		{"Options.Checksum", uint64(sum), uint64(h.checksum)},
+		{"Options.FirstSeq", o.FirstSeq, h.firstSeq},
+	} {
+		if f.mine != f.their {
+			return fmt.Errorf("%s is %d here and %d at the peer (pid %d on %q), and must be equal on all ranks: %w",
+				f.field, f.mine, f.their, p.address.pid, p.address.identity.HostName, transport.ErrMismatch)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(p.fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", p.address.path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || h.size != p.address.size || st.Size < int64(h.size) {
+		return fmt.Errorf("%s has %d bytes, and says %d: not a segment", p.address.path, st.Size, h.size)
+	}
+	p.size = int64(h.size)
+	p.base, err = unix.MmapPtr(p.fd, 0, nil, uintptr(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		p.base = nil
+		return fmt.Errorf("map %d bytes of %s (raise ulimit -v, or lower Config.SegmentSize): %w", p.size, p.address.path, err)
+	}
+	_ = unix.Madvise(p.bytes(0, p.size), unix.MADV_DONTDUMP)
+	if err := p.check(0, headerBytes); err != nil {
+		return err
+	}
+	return p.watch(own.address)
+}
+
+// watch finds out how the peer's death will be known.
+func (p *peer) watch(own *address) error {
+	a := p.address
+	if a.pidns != 0 && a.pidns == own.pidns {
+		fd, err := unix.PidfdOpen(int(a.pid), 0)
+		if err == unix.ESRCH {
+			return fmt.Errorf("process %d, which owns %s, is dead: %w", a.pid, a.path, transport.ErrGone)
+		}
+		if err == nil {
+			// Only now can the pid no more be another process's.
+			if start, err := startTime(uint64(a.pid)); errors.Is(err, fs.ErrNotExist) || err == nil && a.start != 0 && start != a.start {
+				unix.Close(fd)
+				return fmt.Errorf("process %d, which owned %s, is dead: %w", a.pid, a.path, transport.ErrGone)
+			}
+			p.pidfd = fd
+		}
+	}
+	if p.pidfd < 0 {
+		if held, err := locked(p.fd); err == nil {
+			if !held {
+				return fmt.Errorf("nobody holds %s any more: its owner, process %d, is dead: %w", a.path, a.pid, transport.ErrGone)
+			}
+			return nil // keep fd
+		}
+	}
+	unix.Close(p.fd)
+	p.fd = -1
+	return nil
+}
+
+// check makes sure that n bytes at off, which lie in the mapping, can be read and
+// written, and remembers it.
+func (p *peer) check(off, n int64) error {
+	page := int64(os.Getpagesize())
+	lo, hi := off/page*page, min((off+n+page-1)/page*page, p.size)
+	if _, ok := p.known.around(lo, hi); ok {
+		return nil
+	}
+	// A hole would be filled by the first access, and SIGBUS when it cannot be.
+	if err := unix.Madvise(p.bytes(lo, hi-lo), unix.MADV_POPULATE_WRITE); err != nil && err != unix.EINVAL {
+		return &descriptorError{What: "something", Offset: uint64(off), Bytes: n, Segment: p.size, Err: err}
+	}
+	if len(p.known) > 4096 {
+		p.known = p.known[:0]
+	}
+	p.known.add(lo, hi)
+	return nil
+}
+
+// lockFree reports that the owner let go of its segment, which only its death does
+// before shut is set.
+func (p *peer) lockFree() bool {
+	if p.fd < 0 {
+		return false
+	}
+	held, err := locked(p.fd)
+	return err == nil && !held
+}
+
+func (p *peer) die() {
+	p.gone = fmt.Errorf("process %d died: %w", p.address.pid, transport.ErrGone)
+	for _, c := range p.conns {
+		c.end(p.gone, true)
+	}
+}
+
+// ring wakes the peer if it sleeps.
+func (p *peer) ring() { wake(&p.header().sleep) }
+
+// wake sets a sleep word to 0 and wakes its owner.
+func wake(word *uint32) {
+	if atomic.LoadUint32(word) != 0 && atomic.CompareAndSwapUint32(word, 1, 0) {
+		const futexWake = 1
+		// No error helps: nobody waited, or the owner's memory is gone with it.
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+	}
+}
+
+func (p *peer) close() {
+	if p.base != nil {
+		_ = unix.MunmapPtr(p.base, uintptr(p.size))
+		p.base = nil
+	}
+	for _, fd := range []*int{&p.pidfd, &p.fd} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}

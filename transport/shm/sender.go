@@ -1,0 +1,229 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// sender is the outgoing half of a stream, all of it in our own segment.
+type sender struct {
+	ring     unsafe.Pointer // nil: not established
+	short    int            // longest message that may take the short way; -1: none
+	seq      uint64         // number of the next message
+	head     uint64         // the reader's count, as last seen
+	bell     *uint32        // the peer's sleep word
+	counters *counters
+
+	skew    uint64 // lines used more than messages sent: messages sent twice by a Hook
+	lends   int    // lines that carry a lent message and are not read yet
+	lent    [ringLines]bool
+	staging staging
+	asked   bool // the Hook was, about the next message
+	fate    transport.Fate
+	until   time.Time // when a delayed message may go
+	timer   *time.Timer
+}
+
+func (t *sender) attach(ring unsafe.Pointer, o transport.Options) {
+	// The rings may be used, not fresh: nothing old must look new.
+	for k := range uint64(ringLines) {
+		at := o.FirstSeq + k
+		atomic.StoreUint64(line(ring, at), (at-ringLines)<<32)
+	}
+	atomic.StoreUint64((*uint64)(unsafe.Add(ring, headAt)), o.FirstSeq)
+	t.ring = ring
+	if o.Hook == nil && !o.Checksum {
+		t.short = inlineBytes
+	}
+}
+
+func line(ring unsafe.Pointer, at uint64) *uint64 {
+	return (*uint64)(unsafe.Add(ring, at%ringLines*lineBytes))
+}
+
+// Send hands b to the peer. See transport.Stream.
+func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
+	t := &s.tx
+	if b.N < 0 || b.N > t.short || b.Ptr == nil || t.seq-t.head >= ringLines {
+		return s.sendLong(tag, b)
+	}
+	p := line(t.ring, t.seq)
+	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N)
+	if b.N == 8 {
+		*(*uint64)(payload) = *(*uint64)(b.Ptr)
+	} else {
+		copyBytes(payload, b.Ptr, b.N)
+	}
+	t.publish(p, tag, b.N)
+	return true, nil
+}
+
+// publish lets the reader see the line, and wakes it if it sleeps. The store is a
+// full fence: either we see the peer's sleep word, or the peer sees our line.
+func (t *sender) publish(p *uint64, tag uint32, n int) {
+	atomic.StoreUint64(p, t.seq<<32|uint64(tag))
+	t.seq++
+	t.counters.messagesSent++
+	t.counters.bytesSent += uint64(n)
+	if atomic.LoadUint32(t.bell) != 0 {
+		wake(t.bell)
+	}
+}
+
+func (s *stream) sendLong(tag uint32, b transport.Buf) (bool, error) {
+	c, t := s.c, &s.tx
+	switch {
+	case s.err != nil:
+		return false, s.err
+	case b.N < 0 || b.N > c.e.opts.MaxMessage:
+		return false, s.fail("send", s.tooLong(b.N))
+	case b.Ptr == nil && b.N > 0:
+		return false, s.fail("send", fmt.Errorf("a message of %d bytes at a nil pointer", b.N))
+	case c.over != nil:
+		return false, s.fail("send", c.over)
+	}
+	if t.ring == nil {
+		if err := c.establish(); err != nil {
+			return false, s.fail("send", err)
+		}
+	}
+	if err := t.refresh(); err != nil {
+		return false, s.fail("send", err)
+	}
+	if t.seq+t.skew-t.head >= ringLines {
+		return false, s.blocked()
+	}
+	if c.e.opts.Hook != nil {
+		return s.sendHooked(tag, b)
+	}
+	return s.write(tag, b, 0)
+}
+
+// blocked is what Send says when there is no room: nothing, or that there will
+// never be.
+func (s *stream) blocked() error {
+	if s.c.look(); s.c.over != nil {
+		return s.fail("send", s.c.over)
+	}
+	return nil
+}
+
+// refresh reads how far the reader is.
+func (t *sender) refresh() error {
+	if t.ring == nil {
+		return nil
+	}
+	head := atomic.LoadUint64((*uint64)(unsafe.Add(t.ring, headAt)))
+	if head-t.head > t.seq+t.skew-t.head {
+		return &transport.SequenceError{Got: head, Want: t.head}
+	}
+	for ; t.head != head; t.head++ {
+		if l := &t.lent[t.head%ringLines]; *l {
+			*l = false
+			t.lends--
+		}
+	}
+	return nil
+}
+
+// write puts b into the next line, which is free. Flip, if > 0, is the bit to
+// spoil plus one.
+func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
+	c, t := s.c, &s.tx
+	at := t.seq + t.skew
+	p := line(t.ring, at)
+	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
+	meta := uint64(b.N)
+	if c.e.opts.Checksum {
+		meta |= uint64(checksum(b.Ptr, b.N)) << 32
+	}
+	if b.N > inlineBytes {
+		var off int64
+		lend := b.Shared && b.N >= c.e.config.LendFrom && flip == 0
+		if lend {
+			off, lend = c.e.seg.offset(b.Ptr, b.N)
+		}
+		if !lend {
+			var err error
+			if off, err = t.stage(c.e, b.N); errors.Is(err, errBusy) {
+				return false, s.blocked()
+			} else if err != nil {
+				return false, s.fail("send", c.refuse(err))
+			}
+			copyBytes(c.e.seg.at(off), b.Ptr, b.N)
+		}
+		if t.lent[at%ringLines] = lend; lend {
+			t.lends++
+		}
+		meta |= farBit
+		*(*uint64)(payload) = uint64(off)
+		payload = c.e.seg.at(off)
+	} else {
+		copyBytes(payload, b.Ptr, b.N)
+	}
+	if flip > 0 && b.N > 0 {
+		bit := (flip - 1) % (b.N * 8)
+		*(*byte)(unsafe.Add(payload, bit/8)) ^= 1 << (bit % 8)
+	}
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = meta
+	t.publish(p, tag, b.N)
+	return true, nil
+}
+
+// Sent counts the messages whose memory is ours again: all but those lent, and
+// those behind the first one lent. See transport.Stream.
+func (s *stream) Sent() (uint64, error) {
+	t := &s.tx
+	if s.err != nil {
+		return 0, s.err
+	}
+	at := t.firstLent()
+	if at != t.seq+t.skew {
+		if err := t.refresh(); err != nil {
+			return 0, s.fail("send", err)
+		}
+		if at = t.firstLent(); at != t.seq+t.skew {
+			if err := s.blocked(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return at - t.skew - s.c.e.opts.FirstSeq, nil
+}
+
+func (t *sender) firstLent() uint64 {
+	end := t.seq + t.skew
+	if t.lends == 0 {
+		return end
+	}
+	for at := t.head; at != end; at++ {
+		if t.lent[at%ringLines] {
+			return at
+		}
+	}
+	return end
+}
+
+func (t *sender) free() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.staging.free()
+}
+
+func copyBytes(dst, src unsafe.Pointer, n int) {
+	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+}
+
+func checksum(p unsafe.Pointer, n int) uint32 {
+	return crc32.Checksum(unsafe.Slice((*byte)(p), n), castagnoli)
+}

@@ -1,0 +1,130 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import "errors"
+
+// errBusy says that all slots hold messages that the peer has not read.
+var errBusy = errors.New("no staging slot is free")
+
+const (
+	smallestSlot = 4 << 10
+	largeSlot    = 1 << 20 // from here on, half as many slots
+)
+
+// staging is where copied messages of a stream wait to be read: a few slots of
+// one size, used in turn. Longer messages bring larger slots, and the old ones
+// go when the peer has read what is in them.
+type staging struct {
+	seg  *segment
+	off  int64
+	slot int64    // bytes; 0: nothing there
+	last []uint64 // per slot, the number of the line after the last one that used it
+	next int
+	old  []staging
+}
+
+// stage returns the offset of a slot of n bytes at least, for the next line.
+func (t *sender) stage(e *Endpoint, n int) (int64, error) {
+	g := &t.staging
+	if int64(n) > g.slot {
+		if err := g.grow(e, int64(n), t); err != nil {
+			return 0, err
+		}
+	}
+	at := t.seq + t.skew
+	if t.head == at {
+		g.next = 0 // all are free; this one is the warmest
+	} else if !t.passed(g.last[g.next]) {
+		return 0, errBusy
+	}
+	off := g.off + int64(g.next)*g.slot
+	g.last[g.next] = at + 1
+	if g.next++; g.next == len(g.last) {
+		g.next = 0
+	}
+	if len(g.old) > 0 {
+		g.drain(t)
+	}
+	return off, nil
+}
+
+// passed reports whether the reader is done with the lines before line at.
+func (t *sender) passed(at uint64) bool { return int64(t.head-at) >= 0 }
+
+// grow replaces the slots by larger ones. A full file system gives fewer slots,
+// then waits for the old ones to go, then is an error.
+func (g *staging) grow(e *Endpoint, n int64, t *sender) error {
+	slot := int64(smallestSlot)
+	for slot < n {
+		slot *= 2
+	}
+	slot = min(slot, e.seg.round(int64(e.opts.MaxMessage)))
+	count := e.config.Slots
+	if slot >= largeSlot {
+		count = (count + 1) / 2
+	}
+	g.drain(t)
+	for {
+		off, err := e.seg.take(slot*int64(count), e.seg.page, "messages on their way")
+		if err == nil {
+			fresh := staging{seg: e.seg, off: off, slot: slot, last: make([]uint64, count), old: g.old}
+			for i := range fresh.last {
+				fresh.last[i] = t.head
+			}
+			if g.slot > 0 {
+				retired := *g
+				retired.old = nil
+				fresh.old = append(fresh.old, retired)
+			}
+			*g = fresh
+			g.drain(t)
+			return nil
+		}
+		switch {
+		case count > 1:
+			count /= 2
+		case len(g.old) > 0:
+			return errBusy // its memory comes back when the peer has read it
+		case g.slot > 0 && !g.drained(t):
+			return errBusy
+		case g.slot > 0:
+			g.free()
+		default:
+			return err
+		}
+	}
+}
+
+// drained reports whether the peer has read everything in the slots.
+func (g *staging) drained(t *sender) bool {
+	for _, at := range g.last {
+		if !t.passed(at) {
+			return false
+		}
+	}
+	return true
+}
+
+// drain frees the old slots that the peer has read.
+func (g *staging) drain(t *sender) {
+	kept := g.old[:0]
+	for _, o := range g.old {
+		if o.drained(t) {
+			o.free()
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	g.old = kept
+}
+
+func (g *staging) free() {
+	for i := range g.old {
+		g.old[i].free()
+	}
+	if g.slot > 0 {
+		_ = g.seg.put(g.off, g.slot*int64(len(g.last))) // the file goes with Close at the latest
+	}
+	*g = staging{}
+}

@@ -1,0 +1,254 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap/auth"
+	"github.com/gccl-project/gccl/transport"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// stepTimeout bounds each of: dialling a socket, its handshakes.
+	stepTimeout = 5 * time.Second
+	// headStart is what the higher rank leaves to the lower one, so that the
+	// usual case of both asking at once makes one attempt and not two.
+	headStart  = 5 * time.Millisecond
+	pauseFirst = 2 * time.Millisecond
+	pauseMost  = 500 * time.Millisecond
+)
+
+// errLater says that another attempt is under way or has won.
+var errLater = errors.New("another attempt to connect is under way")
+
+// refusal is an answer that more attempts would get again.
+type refusal struct{ err error }
+
+func (r refusal) Error() string { return r.err.Error() }
+func (r refusal) Unwrap() error { return r.err }
+
+// hello is what our end of k says, without attempt, instance and flow.
+func (e *endpoint) hello(k transport.Key) hello {
+	return hello{
+		key:      k,
+		firstSeq: e.options.FirstSeq,
+		most:     uint32(e.options.MaxMessage),
+		window:   uint32(e.config.Window),
+		streams:  uint16(e.options.Streams),
+		flows:    uint16(e.config.Flows),
+		checksum: e.options.Checksum,
+	}
+}
+
+// greet is the acceptor's half of an attempt, for one socket that has proven the
+// secret.
+func (e *endpoint) greet(c net.Conn) {
+	stop := context.AfterFunc(e.ctx, func() { c.Close() })
+	defer stop()
+	c.SetDeadline(time.Now().Add(stepTimeout))
+	b := make([]byte, helloSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		c.Close()
+		return
+	}
+	answer := func(v verdict, reason string) bool {
+		r := reply{verdict: v, window: uint32(e.config.Window), reason: reason}
+		_, err := c.Write(r.bytes())
+		if v != welcome {
+			c.Close()
+		}
+		return err == nil
+	}
+	h, err := parseHello(b)
+	if err != nil {
+		v := noEntry
+		if errors.Is(err, transport.ErrMismatch) {
+			v = differs
+		}
+		answer(v, err.Error())
+		e.logger().Warn("tcp: refused a connection", "peer", c.RemoteAddr(), "error", err)
+		return
+	}
+	if h.instance != e.address.instance {
+		answer(noEntry, "the address is that of an earlier endpoint on this port")
+		return
+	}
+	k := h.key
+	k.Self, k.Peer = k.Peer, k.Self
+	ours := e.hello(k)
+	if err := h.agree(&ours); err != nil {
+		answer(differs, err.Error())
+		e.fail(k, fmt.Errorf("%w: %w", transport.ErrMismatch, err))
+		return
+	}
+	v, reason := e.admit(k, h.attempt, int(h.flows))
+	if ok := answer(v, reason); v != welcome {
+		return
+	} else if ok {
+		_, err = io.ReadFull(c, b[:commitSize])
+		ok = err == nil && string(b[:commitSize]) == commitMagic
+		if !ok || !stop() {
+			e.abandon(k, h.attempt)
+			c.Close()
+			return
+		}
+		e.arrive(k, &h, c)
+		return
+	}
+	e.abandon(k, h.attempt)
+	c.Close()
+}
+
+// dial makes attempts until the meet is over or the time is.
+func (e *endpoint) dial(m *meet, a address) {
+	ctx, cancel := context.WithTimeout(m.dialing, e.config.ConnectTimeout)
+	defer cancel()
+	pause := pauseFirst
+	if !m.decides() {
+		sleep(ctx, headStart)
+	}
+	last := errors.New("no attempt was made")
+	for ctx.Err() == nil {
+		err := e.attempt(ctx, m, a)
+		var refused refusal
+		switch {
+		case err == nil:
+			return
+		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger):
+			if !errors.Is(err, transport.ErrMismatch) {
+				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
+			}
+			e.fail(m.key, err)
+			return
+		case ctx.Err() == nil: // else it is about our own giving up
+			last = err
+		}
+		sleep(ctx, pause/2+mathrand.N(pause))
+		pause = min(2*pause, pauseMost)
+	}
+	if m.dialing.Err() == nil {
+		e.fail(m.key, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// attempt dials all sockets, and either establishes the connection or leaves
+// nothing behind.
+func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) {
+	var conns []net.Conn
+	defer func() {
+		if err != nil {
+			closeAll(conns)
+		}
+	}()
+	h := e.hello(m.key)
+	var random [8]byte
+	rand.Read(random[:])
+	h.attempt, h.instance = binary.BigEndian.Uint64(random[:])|1, a.instance // 0 is nobody's
+	for i := range e.config.Flows {
+		c, err := e.dialOne(ctx, a.from(e.config.Addr))
+		if err != nil {
+			return err
+		}
+		conns = append(conns, c)
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		defer stop()
+		if err := auth.Client(c, e.secret, service); err != nil {
+			return err
+		}
+		c.SetDeadline(time.Now().Add(stepTimeout))
+		h.flow = uint16(i)
+		if _, err := c.Write(h.bytes()); err != nil {
+			return err
+		}
+	}
+	var window uint32
+	b := make([]byte, welcomeSize)
+	for _, c := range conns {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		r, err := parseReply(b)
+		switch {
+		case err != nil:
+			return refusal{err}
+		case r.verdict == later:
+			return errLater
+		case r.verdict == differs:
+			return refusal{fmt.Errorf("%w: %s", transport.ErrMismatch, r.reason)}
+		case r.verdict == noEntry:
+			return refusal{errors.New(r.reason)}
+		}
+		window = r.window
+	}
+	if err := e.reserve(m, h.attempt); err != nil {
+		return err
+	}
+	for _, c := range conns {
+		if _, err := c.Write([]byte(commitMagic)); err != nil {
+			e.abandon(m.key, h.attempt)
+			return err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || m.over {
+		return errLater
+	}
+	e.establish(m, conns, window)
+	return nil
+}
+
+// reserve lets the attempt win if that is for us to decide.
+func (e *endpoint) reserve(m *meet, attempt uint64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m.over || m.decides() && m.reserved != 0 {
+		return errLater
+	}
+	if m.decides() {
+		m.reserved = attempt
+	}
+	return nil
+}
+
+func (e *endpoint) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout:   stepTimeout,
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.config.Addr, 0)),
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount,
+		},
+		// The port is chosen at connect, so that one local port serves many peers.
+		Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) {
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) // an economy
+			})
+		},
+	}
+	return d.DialContext(ctx, "tcp", to.String())
+}
+
+const (
+	keepIdle     = 10 * time.Second
+	keepInterval = 2 * time.Second
+	keepCount    = 5
+)

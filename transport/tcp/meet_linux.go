@@ -1,0 +1,207 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/gccl-project/gccl/transport"
+	"golang.org/x/sys/unix"
+)
+
+// meetsMost bounds the keys that peers may make us remember.
+const meetsMost = 1 << 16
+
+// meet is where the two ends of a key find each other. Endpoint.mu guards it.
+//
+// The lower rank of the pair decides which attempt wins, since only one end may.
+// It decides when an attempt is complete: as the acceptor when it says welcome,
+// as the dialler before it commits. In between it is reserved for that attempt.
+type meet struct {
+	key      transport.Key
+	conn     *conn // the user's, once asked for
+	link     *link // connected before the user asked
+	err      error // why there will be no connection
+	over     bool  // connected or failed
+	reserved uint64
+	incoming map[uint64]*incoming // by attempt
+	// dialing ends when the meet is over.
+	dialing context.Context
+	cancel  context.CancelFunc
+}
+
+// incoming is an attempt of the peer's: sockets that have committed.
+type incoming struct {
+	flows []net.Conn
+	have  int
+}
+
+// link is a pair's established sockets.
+type link struct {
+	fds    []int
+	window uint64 // the peer's
+}
+
+// meet finds or makes the meet of k. e.mu is held.
+func (e *endpoint) meet(k transport.Key) *meet {
+	m := e.meets[k]
+	if m == nil {
+		m = &meet{key: k, incoming: map[uint64]*incoming{}}
+		m.dialing, m.cancel = context.WithCancel(e.ctx)
+		e.meets[k] = m
+	}
+	return m
+}
+
+// decides reports whether our end chooses the attempt.
+func (m *meet) decides() bool { return m.key.Self < m.key.Peer }
+
+// admit answers the hello of a socket of an attempt.
+func (e *endpoint) admit(k transport.Key, attempt uint64, flows int) (verdict, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return noEntry, "the endpoint was closed"
+	}
+	if e.meets[k] == nil && len(e.meets) >= meetsMost {
+		return noEntry, fmt.Sprintf("%d connections are known already", meetsMost)
+	}
+	m := e.meet(k)
+	switch {
+	case m.err != nil:
+		return noEntry, m.err.Error()
+	case m.over:
+		return later, "connected already"
+	case m.decides() && m.reserved != 0 && m.reserved != attempt:
+		return later, "another attempt is under way"
+	}
+	if m.decides() {
+		m.reserved = attempt
+	}
+	if m.incoming[attempt] == nil {
+		m.incoming[attempt] = &incoming{flows: make([]net.Conn, flows)}
+	}
+	return welcome, ""
+}
+
+// arrive takes a socket that committed, and the attempt if it is complete.
+func (e *endpoint) arrive(k transport.Key, h *hello, c net.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.meets[k]
+	in := m.incoming[h.attempt]
+	if e.closed || m.over || in == nil || in.flows[h.flow] != nil {
+		c.Close()
+		return
+	}
+	in.flows[h.flow] = c
+	if in.have++; in.have == len(in.flows) {
+		delete(m.incoming, h.attempt)
+		e.establish(m, in.flows, h.window)
+	}
+}
+
+// abandon forgets an attempt of which a socket failed.
+func (e *endpoint) abandon(k transport.Key, attempt uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.meets[k]
+	m.forget(attempt)
+	if m.reserved == attempt {
+		m.reserved = 0
+	}
+}
+
+func (m *meet) forget(attempt uint64) {
+	if in := m.incoming[attempt]; in != nil {
+		closeAll(in.flows)
+		delete(m.incoming, attempt)
+	}
+}
+
+func closeAll(conns []net.Conn) {
+	for _, c := range conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// establish makes the winning sockets the connection. It owns them. e.mu is held.
+func (e *endpoint) establish(m *meet, conns []net.Conn, window uint32) {
+	l := &link{window: uint64(window)}
+	for i, c := range conns {
+		fd, err := release(c)
+		if err != nil {
+			closeAll(conns[i:])
+			l.close()
+			e.end(m, fmt.Errorf("%w: %w", transport.ErrGone, err))
+			return
+		}
+		l.fds = append(l.fds, fd)
+	}
+	m.link = l
+	e.end(m, nil)
+	if m.conn != nil {
+		e.deliver(m)
+	}
+}
+
+// end ends the search, with an error or a link. e.mu is held.
+func (e *endpoint) end(m *meet, err error) {
+	m.over, m.err = true, err
+	for attempt := range m.incoming {
+		m.forget(attempt)
+	}
+	m.cancel()
+	if err != nil && m.conn != nil {
+		m.conn.failure.Store(&m.err)
+		e.poke()
+	}
+}
+
+// fail ends the search for k with an error, if it is not over.
+func (e *endpoint) fail(k transport.Key, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		if m := e.meet(k); !m.over {
+			e.end(m, err)
+		}
+	}
+}
+
+// deliver hands the link to the conn. e.mu is held.
+func (e *endpoint) deliver(m *meet) {
+	l := m.link
+	m.link = nil
+	// First the link, then the events: whoever is woken by them finds it.
+	m.conn.arrived.Store(l)
+	for _, fd := range l.fds {
+		if err := e.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
+			m.err = errors.Join(transport.ErrGone, err)
+			m.conn.failure.Store(&m.err)
+			e.poke()
+		}
+	}
+}
+
+// drop closes what no conn has taken.
+func (m *meet) drop() {
+	m.cancel()
+	for attempt := range m.incoming {
+		m.forget(attempt)
+	}
+	if m.link != nil {
+		m.link.close()
+		m.link = nil
+	}
+}
+
+func (l *link) close() {
+	for _, fd := range l.fds {
+		unix.Close(fd)
+	}
+	l.fds = nil
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package tcp
+
+import "github.com/gccl-project/gccl/transport"
+
+// Open returns an error wrapping errors.ErrUnsupported: this is not Linux.
+func Open(c Config, o transport.Options) (transport.Endpoint, error) {
+	if _, err := c.validate(); err != nil {
+		return nil, err
+	}
+	return nil, errUnsupported
+}

@@ -1,0 +1,78 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The system calls of the hot path never block, and are raw: the scheduler is not
+// told, which a call that takes microseconds is not worth. What bounds a call is
+// the megabyte it moves at most. The collector can stop the caller between calls,
+// because our functions are ordinary ones.
+
+func sendmsg(fd int, m *unix.Msghdr) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(m)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+func readv(fd int, v []unix.Iovec) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// unacknowledged is the number of bytes that the peer's kernel does not have yet.
+func unacknowledged(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// release takes the descriptor of c out of the runtime's hands, and closes c.
+func release(c net.Conn) (int, error) {
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var failed error
+	if err := raw.Control(func(theirs uintptr) {
+		fd, failed = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	if failed != nil {
+		return -1, fmt.Errorf("duplicate a descriptor: %w", failed)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// point makes v describe b, which is not empty.
+func point(v *unix.Iovec, b []byte) {
+	v.Base = &b[0]
+	v.SetLen(len(b))
+}
+
+// aligned returns n bytes that start on a cache line.
+func aligned(n int) []byte {
+	b := make([]byte, n+unit-1)
+	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (unit - 1)
+	return b[skip : skip+n : skip+n]
+}
