@@ -13,7 +13,7 @@ type said struct {
 	pieces func(n int) int
 	steps  func(n, v int) int
 	sends  func(n, v int) int
-	atMost bool // steps and sends are bounds
+	atMost bool            // steps and sends are bounds
 	hops   func(n int) int // of doubling, a bound if n is no power of two
 }
 

@@ -50,11 +50,11 @@ type letter struct {
 type verdict int
 
 const (
-	right verdict = iota
-	wrong         // a wrong number, a stall or a message too many
-	malformed     // two writers of one slot, or pieces of different lengths
-	unequal       // right numbers by different trees on different ranks
-	cramped       // right, but only with more room or copies
+	right     verdict = iota
+	wrong             // a wrong number, a stall or a message too many
+	malformed         // two writers of one slot, or pieces of different lengths
+	unequal           // right numbers by different trees on different ranks
+	cramped           // right, but only with more room or copies
 	numVerdicts
 )
 

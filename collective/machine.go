@@ -79,8 +79,13 @@ func newGraph(v *resolved) *graph {
 	}
 	for n := range v.Ops {
 		i, o := int32(n), &v.Ops[n]
-		for _, c := range v.sources(o) {
+		for k, c := range v.sources(o) {
 			g.edge(g.writer[c], i)
+			if v.Srcs[int(o.Src)+k].Flags&Last != 0 { // releases it
+				for _, r := range g.readers[c] {
+					g.edge(r, i)
+				}
+			}
 			g.readers[c] = append(g.readers[c], i)
 		}
 		t := g.peers[o.Peer]

@@ -47,6 +47,12 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 			return r.outcome()
 		}
 	}
+	if r.call.Src.Bytes+r.call.Dst.Bytes > 64<<10 {
+		r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil // do not keep long buffers from the collector
+		for i := range r.parts {
+			r.parts[i].In, r.parts[i].Out = nil, nil
+		}
+	}
 	c.spare.Store(r)
 	return nil
 }

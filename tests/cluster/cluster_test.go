@@ -118,8 +118,8 @@ func TestRunFindsFaults(t *testing.T) {
 }
 
 func TestRunEndsAtTheTimeout(t *testing.T) {
-	res := launchOf(t, Launch{Job: "hang", Ranks: 2, Timeout: 2 * time.Second})
-	require.Contains(t, res.wrongExit(1, res.ranks[1]), `did not end in 2s and was killed; its last case was "stuck"`)
+	res := launchOf(t, Launch{Job: "hang", Ranks: 2, Timeout: 5 * time.Second})
+	require.Contains(t, res.wrongExit(1, res.ranks[1]), `did not end in 5s and was killed; its last case was "stuck"`)
 	require.Empty(t, res.wrongExit(0, res.ranks[0]))
 	require.Len(t, res.wrong("stuck"), 1)
 }

@@ -25,7 +25,7 @@ import (
 const patience = 60 * time.Second
 
 const (
-	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, full
+	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, full, limits
 	dirEnv   = "GCCL_SHM_TEST_DIR"
 	mountEnv = "GCCL_SHM_TEST_MOUNT" // options of a tmpfs over the directory
 	hostEnv  = "GCCL_SHM_TEST_HOST"  // host name to take
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	err := prepare()
 	if err == nil {
-		err = map[string]func() error{"echo": echo, "full": full}[role]()
+		err = map[string]func() error{"echo": echo, "full": full, "limits": limits}[role]()
 	}
 	if err != nil {
 		fmt.Println("failed:", err)

@@ -257,10 +257,11 @@ func (c *conn) establish() error {
 	return nil
 }
 
-// refuse tells the peer, if err is about room, that nothing more will come.
+// refuse ends the connection at both ends if err is about room.
 func (c *conn) refuse(err error) error {
 	if errors.Is(err, transport.ErrSpace) {
 		c.mark(entryRefused)
+		c.end(err, false)
 	}
 	return err
 }

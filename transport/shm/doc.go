@@ -35,7 +35,7 @@
 //     first look on, at the receiver.
 //   - What a peer wrote is checked before it is used: an offset, length or count
 //     that is out of range is an error. (A peer that truncates its own file can
-//     still kill us; files are readable for the same user only.)
+//     still kill us. Files are open to their user only; Options.Secret is not used.)
 //   - Two ranks use each other's memory only after one has opened the other's file
 //     and found the nonce there that came with the address. Names, boot ids and
 //     device numbers only save a useless try; they are compared in full.

@@ -72,7 +72,11 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	if _, err := rand.Read(a.nonce[:]); err != nil {
 		return nil, fmt.Errorf("shm: nonce: %w", err)
 	}
-	seg, err := newSegment(config.Dir, segmentSize(config), self)
+	size, err := segmentSize(config)
+	if err != nil {
+		return nil, fmt.Errorf("shm: %w", err)
+	}
+	seg, err := newSegment(config.Dir, size, self)
 	if err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
@@ -96,7 +100,8 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 // segmentSize is how much address space to ask for: what the file system could
 // hold, twice because of gaps, as far as the limits allow every peer's segment
 // to be mapped too.
-func segmentSize(config Config) int64 {
+func segmentSize(config Config) (int64, error) {
+	const unit = 2 << 20
 	size := int64(64 << 30)
 	var fs unix.Statfs_t
 	if unix.Statfs(config.Dir, &fs) == nil && fs.Blocks > 0 && fs.Blocks < math.MaxInt64/uint64(fs.Bsize)/2 {
@@ -105,17 +110,18 @@ func segmentSize(config Config) int64 {
 	if config.SegmentSize > 0 {
 		size = config.SegmentSize
 	}
-	for _, l := range []struct {
-		resource int
-		share    uint64
-	}{{unix.RLIMIT_AS, 64}, {unix.RLIMIT_FSIZE, 1}} { // beyond RLIMIT_FSIZE ftruncate is a fatal signal
-		var r unix.Rlimit
-		if unix.Getrlimit(l.resource, &r) == nil && r.Cur/l.share < uint64(size) {
-			size = int64(r.Cur / l.share)
-		}
+	size = max((size+unit-1)/unit*unit, leastSize)
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_AS, &r) == nil && r.Cur/64 < uint64(size) {
+		size = max(int64(r.Cur/64)/unit*unit, leastSize)
 	}
-	const unit = 2 << 20
-	return max((size+unit-1)/unit*unit, 16*minSegment)
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &r) == nil && r.Cur < uint64(size) {
+		if r.Cur < leastSize { // beyond it ftruncate is a fatal signal
+			return 0, fmt.Errorf("the longest file may have %d bytes, want %d at least: raise ulimit -f", r.Cur, leastSize)
+		}
+		size = int64(r.Cur) / unit * unit
+	}
+	return size, nil
 }
 
 // Name is "shm".

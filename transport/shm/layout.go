@@ -59,9 +59,9 @@ type header struct {
 	_        [96]byte
 }
 
-// counters have one writer, the driver of the segment's owner. They are in the
-// segment because a plain store to an aligned word is all that they need, and is
-// cheaper by 5 ns than an atomic one.
+// counters have one writer, the driver of the segment's owner, and readers that
+// load them atomically. They are in mapped memory because there a plain store to
+// an aligned word is enough; an atomic one would be a fence more per message.
 type counters struct{ messagesSent, messagesReceived, bytesSent, bytesReceived uint64 }
 
 // States of an entry.

@@ -74,7 +74,7 @@ func (s *segment) init(size int64) error {
 		if err == nil {
 			break
 		}
-		if size/2 < 16*minSegment {
+		if size/2 < leastSize {
 			return fmt.Errorf("map %d bytes of %s: %w", size, s.path, err)
 		}
 		size /= 2

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ import (
 )
 
 const (
-	peerEnv = "GCCL_PINGPONG_PEER" // rank 0's address and the bare file, for the process that is rank 1
+	peerEnv = "GCCL_PINGPONG_PEER" // rank 0's address, the bare file and the number of rounds, for the process that is rank 1
 	longest = 1 << 20
 	tag     = 7
 	// giveUp bounds a wait: the other process may be dead.
@@ -52,7 +51,7 @@ type bench struct {
 	ep     *shm.Endpoint
 	stream transport.Stream
 	waiter transport.Awaiter // stream
-	src    unsafe.Pointer // from Alloc; two buffers of longest
+	src    unsafe.Pointer    // from Alloc; two buffers of longest
 	dst    unsafe.Pointer
 	words  uint64 // messages so far
 }
@@ -255,11 +254,16 @@ func pin(k int) error {
 	return errors.New("fewer than two CPUs")
 }
 
-const slicesRun = 301
+// rounds of a benchmark.
+const rounds = 301
 
 // serve is rank 1: the same work in the same order.
 func serve(peer string) error {
-	address, bare, _ := strings.Cut(peer, " ")
+	var address, bare string
+	var rounds int
+	if _, err := fmt.Sscan(peer, &address, &bare, &rounds); err != nil {
+		return err
+	}
 	b := &bench{rank: 1}
 	if err := b.open(bare); err != nil {
 		return err
@@ -276,7 +280,7 @@ func serve(peer string) error {
 		return err
 	}
 	fmt.Println(hex.EncodeToString(b.ep.Address()))
-	for range slicesRun {
+	for range rounds {
 		for _, w := range plan() {
 			if err := b.run(w); err != nil {
 				return err
@@ -292,11 +296,36 @@ func serve(peer string) error {
 // for long ones the gigabytes per second of one direction. It measures a fixed
 // amount of work, once.
 func BenchmarkExchange(b *testing.B) {
-	if runtime.NumCPU() < 2 {
-		b.Skip("two CPUs are needed, one is there")
-	}
 	if b.N > 1 {
 		return
+	}
+	took := measure(b, rounds)
+	for _, w := range plan() {
+		b.ReportMetric(quartile(took[w.name]), w.name+"-ns")
+		if w.bytes > 0 && w.bytes <= 48 {
+			ratio := make([]float64, 0, rounds)
+			for i, t := range took[w.name] {
+				ratio = append(ratio, t/took["bare"][i])
+			}
+			b.ReportMetric(median(ratio), w.name+"/bare")
+		} else if w.bytes > 48 {
+			b.ReportMetric(float64(w.bytes)/quartile(took[w.name]), w.name+"-GB/s")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// TestExchange checks what the benchmark passes on, between two processes.
+func TestExchange(t *testing.T) {
+	took := measure(t, 3)
+	require.Len(t, took, len(plan()))
+}
+
+// measure is rank 0. It returns the nanoseconds per exchange of each slice but
+// the first, which warms up.
+func measure(b testing.TB, rounds int) map[string][]float64 {
+	if runtime.NumCPU() < 2 {
+		b.Skip("two CPUs are needed, one is there")
 	}
 	bare := filepath.Join(b.TempDir(), "bare")
 	require.NoError(b, os.WriteFile(bare, make([]byte, 4096), 0o600))
@@ -304,7 +333,7 @@ func BenchmarkExchange(b *testing.B) {
 	require.NoError(b, r.open(bare))
 	defer r.ep.Close()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), peerEnv+"="+hex.EncodeToString(r.ep.Address())+" "+bare)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%x %s %d", peerEnv, r.ep.Address(), bare, rounds))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -319,29 +348,25 @@ func BenchmarkExchange(b *testing.B) {
 	require.NoError(b, pin(0)) // not before the other process has inherited all CPUs
 
 	took := make(map[string][]float64)
-	for k := range slicesRun {
+	for k := range rounds {
 		for _, w := range plan() {
 			start := time.Now()
 			require.NoError(b, r.run(w), w.name)
-			if k > 0 { // the first slice warms up
+			if k > 0 {
 				took[w.name] = append(took[w.name], float64(time.Since(start).Nanoseconds())/float64(w.times))
 			}
 		}
 	}
 	require.NoError(b, cmd.Wait())
-	for _, w := range plan() {
-		b.ReportMetric(quartile(took[w.name]), w.name+"-ns")
-		if w.bytes > 0 && w.bytes <= 48 {
-			ratio := make([]float64, 0, slicesRun)
-			for i, t := range took[w.name] {
-				ratio = append(ratio, t/took["bare"][i])
-			}
-			b.ReportMetric(median(ratio), w.name+"/bare")
-		} else if w.bytes > 48 {
-			b.ReportMetric(float64(w.bytes)/quartile(took[w.name]), w.name+"-GB/s")
-		}
-	}
-	b.ReportMetric(0, "ns/op")
+	return took
+}
+
+func TestWaitNot(t *testing.T) {
+	word := uint64(1<<63 + 5)
+	require.False(t, waitNot(&word, 1<<63+5, 1))
+	require.False(t, waitNot(&word, 1<<63+5, 64))
+	require.True(t, waitNot(&word, 5, 1))
+	require.True(t, waitNot(&word, 1<<63+4, 64))
 }
 
 func median(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/2] }
