@@ -21,7 +21,7 @@ const IDSize = 128
 // ID names one world: where its root is, and the secret by which its ranks know each other. Whoever has the id can join, so
 // it is passed on as a password is. It is plain comparable data; the zero ID is not valid.
 //
-//	0    magic "gcclid", version 1, flags (1: unauthenticated)
+//	0    magic "gcclid", version 1, flags (1: unauthenticated, 2: derived)
 //	8    secret, 32 bytes
 //	40   nonce, 8 bytes: tells apart the worlds of one secret
 //	48   number of addresses (0-3), then 18 bytes each: IPv6 or mapped IPv4, port
@@ -39,6 +39,7 @@ const (
 	maxAddrs      = 3
 	maxName       = idSum - idRoot - 4
 	flagUnproven  = 1
+	flagDerived   = 2
 	secretSize    = 32
 	idTextLen     = (IDSize*8 + 5) / 6
 	addrsCapacity = idSum - idRoot - 1
@@ -88,9 +89,9 @@ func DeriveID(root, secret string, labels ...string) (ID, error) {
 	key := [secretSize]byte(h.Sum(nil))
 	field("nonce")
 	nonce := [8]byte(h.Sum(nil))
-	var flags byte
+	flags := byte(flagDerived)
 	if secret == "" {
-		flags = flagUnproven
+		flags |= flagUnproven
 	}
 	return makeID(key, nonce, flags, func(b []byte) ([]byte, error) {
 		if a, err := netip.ParseAddr(host); err == nil {
@@ -184,6 +185,9 @@ func (id ID) Secret() []byte { return slices.Clone(id[idSecret:idNonce]) }
 
 // Authenticated reports whether the secret is one that strangers cannot compute.
 func (id ID) Authenticated() bool { return id[7]&flagUnproven == 0 }
+
+// derived reports whether ranks make the id for themselves, so that one world after the other has the same.
+func (id ID) derived() bool { return id[7]&flagDerived != 0 }
 
 // Hash returns a number that stands for the id in logs and on the wire; it gives nothing of the secret away.
 func (id ID) Hash() uint64 {

@@ -264,6 +264,7 @@ func (e *enrolment) attempt(ctx context.Context) (table, error) {
 		return table{}, err
 	}
 	r := bufio.NewReader(conn)
+	waited := false // the root took us in
 	for {
 		t, body, err := readFrame(r, maxFrame)
 		if err != nil {
@@ -281,11 +282,14 @@ func (e *enrolment) attempt(ctx context.Context) (table, error) {
 			if err != nil {
 				return table{}, err
 			}
-			e.seen = &p
+			e.seen, waited = &p, true
 		case frameRefused:
 			refusal, err := parseRefusal(body, address)
 			if err != nil {
 				return table{}, err
+			}
+			if !waited && e.outlives(refusal.Code) {
+				return table{}, errors.New(refusal.Error())
 			}
 			return table{}, refusal
 		case frameTable:
@@ -297,6 +301,12 @@ func (e *enrolment) attempt(ctx context.Context) (table, error) {
 }
 
 var errRootGone = errors.New("the root closed the connection")
+
+// outlives reports whether a refusal is about a world that ended before ours began, at an address where the next root will
+// soon be: a rank that joins anew may be faster than the rank that serves.
+func (e *enrolment) outlives(code Refusal) bool {
+	return code == RefusedMissing || code == RefusedClosed || code == RefusedUsed && e.ID.derived()
+}
 
 // errListen: this rank cannot listen, which asking the root again does not change.
 var errListen = errors.New("this rank cannot listen for the others")

@@ -15,8 +15,13 @@ import (
 type member struct {
 	joinRequest
 	conn net.Conn
-	send sync.Mutex // held while a frame is written
+	send sync.Mutex    // held while a frame is written
+	gone chan struct{} // closed when the connection has ended
 }
+
+// claimGrace is how long a second claim of a rank waits for the connection of the first to end: a rank that gave up and joins
+// again may be faster than the news of its going.
+const claimGrace = 250 * time.Millisecond
 
 func (m *member) who() string {
 	return fmt.Sprintf("%s, pid %d, from %s", m.host, m.pid, m.conn.RemoteAddr())
@@ -38,6 +43,19 @@ func (r *Root) enter(m *member) []byte {
 	rank := int(m.rank)
 	old := r.members[rank]
 	again := old != nil && old.token == m.token
+	if old != nil && !again && r.table == nil && r.refusal == nil {
+		r.mu.Unlock()
+		timer := time.NewTimer(claimGrace)
+		select {
+		case <-old.gone:
+		case <-r.over:
+		case <-timer.C:
+		}
+		timer.Stop()
+		r.mu.Lock()
+		old = r.members[rank]
+		again = old != nil && old.token == m.token
+	}
 	if r.table != nil && again {
 		defer r.mu.Unlock()
 		return makeFrame(frameTable, r.table.body()) // its first connection broke before it could read the table
@@ -103,6 +121,7 @@ func (r *Root) checkLocked(m, old *member) *RefusedError {
 func (r *Root) leave(m *member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer close(m.gone)
 	rank := int(m.rank)
 	if r.members[rank] != m || r.table != nil || r.refusal != nil {
 		return

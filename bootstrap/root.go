@@ -192,7 +192,7 @@ func (r *Root) serve(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	m := &member{joinRequest: j, conn: conn}
+	m := &member{joinRequest: j, conn: conn, gone: make(chan struct{})}
 	if last := r.enter(m); last != nil {
 		m.write(last)
 		// The peer closes when it has read the answer. Closing first could reset what is still on its way.

@@ -33,6 +33,7 @@ type Comm struct {
 	seq    uint64     // of the last collective
 	splits uint64
 	pairs  map[int]*pair // of point-to-point, by peer
+	self   selfQueue
 	conns  map[transport.Key]transport.Conn
 
 	failed    atomic.Pointer[failure]
@@ -205,7 +206,9 @@ func (c *Comm) failPorts() {
 	c.mu.Lock()
 	ports := []*engine.Port{c.port}
 	for _, p := range c.pairs {
-		ports = append(ports, p.port)
+		if p.port != nil {
+			ports = append(ports, p.port)
+		}
 	}
 	c.mu.Unlock()
 	for _, p := range ports {

@@ -20,7 +20,8 @@ type run struct {
 	seq     uint64
 	parts   []engine.Task
 	tasks   []*engine.Task
-	started bool // given to the engine
+	started bool          // given to the engine
+	matched chan struct{} // of a message to ourselves: closed when it is copied
 	warned  int
 	elapsed time.Duration
 }
@@ -42,10 +43,11 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 	if err != nil {
 		return err
 	}
-	if r.started {
-		if r.Call.Wait(ctx, holds) != nil {
-			return r.outcome()
-		}
+	if r.started && r.Call.Wait(ctx, holds) != nil {
+		return r.outcome()
+	}
+	if r.matched != nil {
+		return r.waitSelf(ctx)
 	}
 	if r.call.Src.Bytes+r.call.Dst.Bytes > 64<<10 {
 		r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil // do not keep long buffers from the collector
@@ -73,7 +75,10 @@ func (c *Comm) Start(call Call) *Pending {
 
 // Wait waits until the call is done, with the errors of Do. Waiting again gives the same answer.
 func (p *Pending) Wait(ctx context.Context) error {
-	if p.err != nil || p.run == nil || !p.run.started {
+	if p.err == nil && p.run.matched != nil {
+		p.err = p.run.waitSelf(ctx)
+	}
+	if p.err != nil || !p.run.started {
 		return p.err
 	}
 	if p.run.Call.Wait(ctx, false) != nil {

@@ -33,7 +33,12 @@ func pairPlan(send bool) *collective.Plan {
 // pair returns the pair with a peer, made at first use. The communicator's lock is held.
 func (c *Comm) pair(peer int) *pair {
 	p := c.pairs[peer]
-	if p == nil {
+	switch {
+	case p != nil:
+	case peer == c.rank:
+		p = &pair{}
+		c.pairs[peer] = p
+	default:
 		p = &pair{port: c.family.driver.NewPort(engine.PortOptions{
 			Ranks: 1, Lanes: 2, Streams: 1,
 			Dial:    func(int, int) (transport.Conn, error) { return c.dial(transport.PointToPoint, peer) },
@@ -51,9 +56,6 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	if err := c.checkShape(call); err != nil {
 		return false, err
 	}
-	if call.Peer == c.rank {
-		return false, argument("%v: the peer is this rank; copy instead", call)
-	}
 	src, dst, err := c.sizes(call)
 	if err != nil {
 		return false, err
@@ -61,9 +63,23 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	if err := c.checkMemory(call, src, dst, false); err != nil {
 		return false, err
 	}
+	c.calls.Add(1)
+	c.bytes.Add(uint64(max(src, dst)))
 	lane := sending
 	if call.Kind == KindRecv {
 		lane = receiving
+	}
+	c.mu.Lock()
+	p := c.pair(call.Peer)
+	p.seq[lane]++
+	r.seq = p.seq[lane]
+	if c.reason() != nil {
+		c.mu.Unlock()
+		return false, r.outcome()
+	}
+	defer c.mu.Unlock()
+	if call.Peer == c.rank {
+		return false, c.startSelf(r)
 	}
 	elem := call.DType.Size()
 	r.parts = []engine.Task{{
@@ -75,22 +91,8 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	}}
 	r.tasks = []*engine.Task{&r.parts[0]}
 	r.Call.Note, r.Call.Post = r, nil
-	if c.port == nil {
-		return false, argument("%v: there is no other rank", call)
-	}
-	c.mu.Lock()
-	p := c.pair(call.Peer)
-	p.seq[lane]++
-	r.seq = p.seq[lane]
-	if c.reason() != nil {
-		c.mu.Unlock()
-		return false, r.outcome()
-	}
-	defer c.mu.Unlock()
 	sig := prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
 	r.parts[0].Tag = sig.sum() ^ uint32(r.seq)*0x9e3779b1
-	c.calls.Add(1)
-	c.bytes.Add(uint64(max(src, dst)))
 	r.started = true
 	if waits {
 		return p.port.TryStart(&r.Call, lane, r.tasks...), nil

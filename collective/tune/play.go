@@ -21,7 +21,7 @@ type playing struct {
 	at       int // how many instrs of steps[0] are done, once begun
 	begun    bool
 	sends    int // in steps[0]
-	receives int // in steps[0], so far
+	receives int // in all steps so far
 	clock    line
 	last     line // when the last of them was received
 	met      bool // a message was sent or received
@@ -74,12 +74,7 @@ func (p *player) step(r int) bool {
 			me.inbox = slices.Delete(me.inbox, i, i+1)
 		}
 	}
-	if me.sends > 0 {
-		me.clock = me.clock.plus(p.occupied(me.sends, me.sends > 1))
-	}
-	if me.receives > 0 {
-		me.clock = me.clock.max(me.last)
-	}
+	me.clock = me.clock.plus(p.each(me.sends).times(me.sends)).max(me.last)
 	for _, in := range step {
 		switch in.Code {
 		case collective.RecvReduce, collective.Fold:
@@ -88,7 +83,7 @@ func (p *player) step(r int) bool {
 			me.clock.perByte += p.Copy
 		}
 	}
-	me.steps, me.at, me.begun, me.sends, me.receives = me.steps[1:], 0, false, 0, 0
+	me.steps, me.at, me.begun, me.sends = me.steps[1:], 0, false, 0
 	return true
 }
 
@@ -104,35 +99,32 @@ func (p *player) send(r int) {
 	if me.sends > 0 && !me.met {
 		me.met, me.since = true, me.clock
 	}
-	gone := 0
+	each := p.each(me.sends)
+	at := me.clock.plus(line{p.Latency, each.perByte})
 	for _, in := range me.steps[0] {
-		if in.Code != collective.Send {
-			continue
+		if in.Code == collective.Send {
+			p.ranks[in.Peer].inbox = append(p.ranks[in.Peer].inbox, arrival{int32(r), at})
+			p.ready = append(p.ready, int(in.Peer))
+			at = at.plus(each)
 		}
-		gone++
-		at := me.clock.plus(p.occupied(gone, me.sends > 1)).plus(line{p.Latency, 0})
-		p.ranks[in.Peer].inbox = append(p.ranks[in.Peer].inbox, arrival{int32(r), at})
-		p.ready = append(p.ready, int(in.Peer))
 	}
 }
 
-// receive takes a message, after those of the same step that were taken before.
+// each is how long a rank is taken by one of several messages sent in a step.
+func (p *player) each(sends int) line {
+	if sends > 1 {
+		return line{p.Gap, p.Byte + p.Fanout}
+	}
+	return line{p.Gap, p.Byte}
+}
+
+// receive takes a message, after those that were taken before.
 func (p *player) receive(me *playing, at line) {
 	if !me.met {
 		me.met, me.since = true, at.minus(line{0, p.Byte})
 	}
-	if me.receives++; me.receives == 1 {
-		me.last = at
-		return
+	if me.receives++; me.receives > 1 {
+		at = at.max(me.last.plus(line{p.Gap, p.Byte}))
 	}
-	me.last = me.last.plus(line{p.Gap, p.Byte}).max(at)
-}
-
-// occupied is how long k messages of one step, to several peers or to one, take of a rank.
-func (p *player) occupied(k int, several bool) line {
-	perByte := p.Byte
-	if several {
-		perByte += p.Fanout
-	}
-	return line{p.Gap, 0}.times(k - 1).plus(line{0, perByte}.times(k))
+	me.last = at
 }

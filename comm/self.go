@@ -1,0 +1,58 @@
+package comm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gccl-project/gccl/kernels/cpu"
+)
+
+// selfQueue matches sends of a rank to itself with its receives from itself, in order. The communicator's lock guards
+// it. At most one of the two lists has members.
+type selfQueue struct{ sends, recvs []*run }
+
+// startSelf matches r with the oldest counterpart, and copies, or leaves it to be matched. The communicator's lock is held.
+func (c *Comm) startSelf(r *run) error {
+	mine, other := &c.self.sends, &c.self.recvs
+	if r.call.Kind == KindRecv {
+		mine, other = other, mine
+	}
+	r.matched = make(chan struct{})
+	if len(*other) == 0 {
+		*mine = append(*mine, r)
+		return nil
+	}
+	o := (*other)[0]
+	*other = (*other)[1:]
+	send, recv := r, o
+	if r.call.Kind == KindRecv {
+		send, recv = o, r
+	}
+	if send.call.Count != recv.call.Count || send.call.DType != recv.call.DType {
+		err := fmt.Errorf("rank %d: %v to itself meets %v from itself: %w", c.rank, &send.call, &recv.call, ErrMismatch)
+		c.fail(err)
+		return err
+	}
+	cpu.Copy(recv.call.Dst.Ptr, send.call.Src.Ptr, send.call.Count*send.call.DType.Size())
+	close(send.matched)
+	close(recv.matched)
+	return nil
+}
+
+// waitSelf waits until r is matched. When ctx or the time for a call ends first, the communicator fails.
+func (r *run) waitSelf(ctx context.Context) error {
+	c := r.comm
+	late := time.NewTimer(c.family.cfg.CallTimeout)
+	defer late.Stop()
+	select {
+	case <-r.matched:
+		return nil
+	case <-c.broken:
+	case <-ctx.Done():
+		c.fail(context.Cause(ctx))
+	case <-late.C:
+		c.fail(&lateError{fmt.Sprintf("%v (sequence %d) of rank %d with itself was not matched in %v", &r.call, r.seq, c.rank, c.family.cfg.CallTimeout), []int{c.rank}})
+	}
+	return r.outcome()
+}
