@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,8 +55,11 @@ type failure struct{ err error }
 // them are there. It fails at the latest after Config.InitTimeout or when ctx ends, naming the ranks that are missing. The
 // caller owns the result and must Close it.
 func New(ctx context.Context, cfg Config) (*Comm, error) {
-	cfg, err := cfg.withDefaults()
+	env, err := ConfigFromEnv(os.Getenv)
 	if err != nil {
+		return nil, err
+	}
+	if cfg, err = cfg.or(env).withDefaults(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)

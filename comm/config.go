@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,11 +13,13 @@ import (
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/faulty"
 	"github.com/gccl-project/gccl/transport/mem"
 )
 
-// Config says who we are and how to work. The zero value takes everything from the environment of the process; New
-// checks it once and names the field and value that it cannot use.
+// Config says who we are and how to work. What is zero is taken from the environment of the process (see ConfigFromEnv), then
+// from defaults, so the zero value works under a launcher. New checks it once and names the field and value that it
+// cannot use.
 type Config struct {
 	// Rank and Size: which member of how many. Size 0 means: from the environment, gccl's own (GCCL_RANK,
 	// GCCL_WORLD_SIZE, GCCL_UNIQUE_ID or GCCL_ROOT) or torchrun's, and one rank alone without either.
@@ -113,6 +116,13 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		}
 		c.FirstSeq = n
 	}
+	if s := getenv("GCCL_FAULTS"); s != "" {
+		hook, err := faulty.Parse(s)
+		if err != nil {
+			return c, fmt.Errorf("comm: GCCL_FAULTS: %w", err)
+		}
+		c.Hook = hook
+	}
 	if s := getenv("GCCL_DEBUG"); s != "" {
 		logger, err := stderrLogger(s)
 		if err != nil {
@@ -121,6 +131,20 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		c.Logger = logger
 	}
 	return c, nil
+}
+
+// or takes what is zero from another configuration.
+func (c Config) or(e Config) Config {
+	c.Transport, c.Algorithm, c.Interface = cmp.Or(c.Transport, e.Transport), cmp.Or(c.Algorithm, e.Algorithm), cmp.Or(c.Interface, e.Interface)
+	c.HostID, c.ShmDir = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir)
+	c.InitTimeout, c.CallTimeout, c.WarnAfter = cmp.Or(c.InitTimeout, e.InitTimeout), cmp.Or(c.CallTimeout, e.CallTimeout), cmp.Or(c.WarnAfter, e.WarnAfter)
+	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
+	c.Logger = cmp.Or(c.Logger, e.Logger)
+	c.Checksum = c.Checksum || e.Checksum
+	if c.Hook == nil {
+		c.Hook = e.Hook
+	}
+	return c
 }
 
 // withDefaults checks the configuration and fills in what is zero.

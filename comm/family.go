@@ -106,7 +106,7 @@ func (f *family) open(at listenAt) (hello, error) {
 		return h, add(cfg.Memory.Open(opts))
 	}
 	if cfg.Transport != "tcp" {
-		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID}, opts)
+		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID, SegmentSize: segmentSize(cfg.Size)}, opts)
 		switch {
 		case err == nil:
 			err = add(e, nil)
@@ -125,6 +125,15 @@ func (f *family) open(at listenAt) (hello, error) {
 		}
 	}
 	return h, nil
+}
+
+// segmentSize bounds the address space of a rank's shared memory where all ranks of a large world may be in one process, which
+// then maps the square of their number.
+func segmentSize(ranks int) int64 {
+	if ranks > 32 {
+		return 16 << 30
+	}
+	return 0 // shm's default
 }
 
 // connect exchanges hellos and what could be reached, and chooses a route to each rank.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"github.com/gccl-project/gccl/transport/spin"
 )
 
 // How a driver waits. Source of the numbers: measurements on two-core hosts, BenchmarkExchange.
@@ -22,17 +24,6 @@ type idleness struct {
 	since  time.Time
 	armed  bool // bells are armed; one more pass, then sleep
 }
-
-// preemptible is a call with a stack frame, which assembly cannot be: the Go runtime stops a goroutine here.
-//
-//go:noinline
-func preemptible() {
-	var frame [16]byte
-	use(&frame)
-}
-
-//go:noinline
-func use(*[16]byte) {}
 
 // idle spends the time after a pass that moved nothing.
 func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
@@ -55,7 +46,7 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 		polls = crowdedPolls
 	}
 	d.spin(polls)
-	preemptible()
+	spin.Preemptible()
 	if crowded {
 		osYield()
 		if s.passes%8 == 0 {
@@ -90,14 +81,14 @@ func (d *Driver) spin(polls int32) {
 		if l := d.lanes[0]; l.arrival && l.waits.awaiter != nil {
 			k := l.waits
 			if word, old := k.awaiter.Awaits(); word != nil {
-				waitNot(word, old, polls)
+				spin.WaitNot(word, old, polls)
 				return
 			}
 		}
-		pause(min(polls, 8))
+		spin.Pause(min(polls, 8))
 		return
 	}
-	pause(2)
+	spin.Pause(2)
 }
 
 // look asks whether what stands still may go on standing still.

@@ -6,10 +6,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +31,7 @@ const (
 	dirEnv   = "GCCL_SHM_TEST_DIR"
 	mountEnv = "GCCL_SHM_TEST_MOUNT" // options of a tmpfs over the directory
 	hostEnv  = "GCCL_SHM_TEST_HOST"  // host name to take
+	userEnv  = "GCCL_SHM_TEST_USER"  // user id to become
 )
 
 func TestMain(m *testing.M) {
@@ -61,6 +64,13 @@ func prepare() error {
 		if err := unix.Mount("tmpfs", os.Getenv(dirEnv), "tmpfs", 0, options); err != nil {
 			return fmt.Errorf("mount tmpfs: %w", err)
 		}
+	}
+	if user := os.Getenv(userEnv); user != "" {
+		id, err := strconv.Atoi(user)
+		if err == nil {
+			err = errors.Join(syscall.Setgid(id), syscall.Setuid(id))
+		}
+		return err
 	}
 	return nil
 }

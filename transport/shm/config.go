@@ -26,8 +26,9 @@ type Config struct {
 	Slots int
 	// LendFrom is the shortest message in bytes that is lent to the peer when it
 	// lies in memory from Alloc; shorter ones are copied. 0: 4096. Between two
-	// ranks lending and copying take the same time up to 32 KiB and lending takes
-	// two thirds of it from 64 KiB on; with more readers it wins from the start.
+	// ranks lending and copying are equal within 15 % up to 32 KiB, and lending is
+	// 1.2 to 1.7 times as fast from 64 KiB on; what several peers read, it saves
+	// copying several times.
 	LendFrom int
 }
 

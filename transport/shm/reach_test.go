@@ -135,6 +135,20 @@ func TestReachRefused(t *testing.T) {
 	}
 }
 
+// TestReachOtherUser: a file that we may not open is a reason, not a crash.
+func TestReachOtherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	dir := segmentDir(t)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	e := openIn(t, dir)
+	c := start(t, "echo", 0, dirEnv+"="+dir, userEnv+"=12345")
+	_, answer := c.meet(t, e)
+	require.Contains(t, answer, "permission denied: open "+e.Path()+" as user 12345")
+	require.FileExists(t, e.Path())
+}
+
 // TestReachDead: the peer died before we reached it, in either kind of namespace.
 func TestReachDead(t *testing.T) {
 	dir := segmentDir(t)

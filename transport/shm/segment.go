@@ -5,6 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -35,6 +36,33 @@ type segment struct {
 	allotted int64    // bytes in given
 	unlinked bool
 	closed   bool
+}
+
+// segmentSize is how much address space to ask for: what the file system could
+// hold, twice because of gaps, as far as the limits allow every peer's segment
+// to be mapped too.
+func segmentSize(config Config) (int64, error) {
+	const unit = 2 << 20
+	size := int64(64 << 30)
+	var fs unix.Statfs_t
+	if unix.Statfs(config.Dir, &fs) == nil && fs.Blocks > 0 && fs.Blocks < math.MaxInt64/uint64(fs.Bsize)/2 {
+		size = min(size, 2*int64(fs.Blocks)*fs.Bsize)
+	}
+	if config.SegmentSize > 0 {
+		size = config.SegmentSize
+	}
+	size = max((size+unit-1)/unit*unit, leastSize)
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_AS, &r) == nil && r.Cur/64 < uint64(size) {
+		size = max(int64(r.Cur/64)/unit*unit, leastSize)
+	}
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &r) == nil && r.Cur < uint64(size) {
+		if r.Cur < leastSize { // beyond it ftruncate is a fatal signal
+			return 0, fmt.Errorf("the longest file may have %d bytes, want %d at least: raise ulimit -f", r.Cur, leastSize)
+		}
+		size = int64(r.Cur) / unit * unit
+	}
+	return size, nil
 }
 
 // newSegment makes and maps a segment of up to size bytes of address space, of

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func waitNot(word *uint64, idle uint64, polls int32) bool
-TEXT ·waitNot(SB), NOSPLIT, $0-25
+// func WaitNot(word *uint64, idle uint64, polls int32) bool
+TEXT ·WaitNot(SB), NOSPLIT, $0-25
 	MOVD  word+0(FP), R0
 	MOVD  idle+8(FP), R1
 	MOVWU polls+16(FP), R2
@@ -21,8 +21,8 @@ changed:
 	MOVB R4, ret+24(FP)
 	RET
 
-// func pause(n int32)
-TEXT ·pause(SB), NOSPLIT, $0-4
+// func Pause(n int32)
+TEXT ·Pause(SB), NOSPLIT, $0-4
 	MOVWU n+0(FP), R2
 
 again:

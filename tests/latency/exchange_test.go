@@ -1,8 +1,9 @@
 //go:build linux && (amd64 || arm64)
 
-package pingpong
+package latency
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,16 +17,21 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/shm"
+	"github.com/gccl-project/gccl/transport/spin"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	peerEnv = "GCCL_PINGPONG_PEER" // rank 0's address, the bare file and the number of rounds, for the process that is rank 1
-	longest = 1 << 20
-	tag     = 7
+	bareBytes = 4096 + 8*timedMost
+	peerEnv   = "GCCL_PINGPONG_PEER" // rank 0's address, the bare file and the number of rounds, for the process that is rank 1
+	longest   = 1 << 20
+	tag       = 7
 	// giveUp bounds a wait: the other process may be dead.
 	giveUp = 20 * time.Second
 )
@@ -45,15 +51,18 @@ func TestMain(m *testing.M) {
 
 // bench is what one rank measures with.
 type bench struct {
-	rank   int
-	bare   []uint64 // two lines from rank 0, two from rank 1
-	at     uint64   // exchanges of bare lines so far
-	ep     *shm.Endpoint
-	stream transport.Stream
-	waiter transport.Awaiter // stream
-	src    unsafe.Pointer    // from Alloc; two buffers of longest
-	dst    unsafe.Pointer
-	words  uint64 // messages so far
+	rank       int
+	bare       []uint64 // two lines from rank 0, two from rank 1
+	at         uint64   // exchanges of bare lines so far
+	ep         *shm.Endpoint
+	stream     transport.Stream
+	waiter     transport.Awaiter // stream
+	src8, dst8 [2]float32
+	src        unsafe.Pointer // from Alloc; two buffers of longest
+	dst        unsafe.Pointer
+	words      uint64  // messages so far
+	took       []int64 // by iteration, of rank 1 in a timed slice; both map it
+	comm       *comm.Comm
 }
 
 // sizes of the messages, and how they are exchanged in one slice.
@@ -62,13 +71,21 @@ type work struct {
 	bytes int // 0: bare lines
 	lent  bool
 	times int
+	timed func(*bench) error // if set: this, each time after a barrier
 }
 
+// timedMost is the most iterations of a timed slice.
+const timedMost = 1000
+
 func plan() []work {
-	w := []work{{name: "bare", times: 2000}, {name: "8B", bytes: 8, times: 2000}, {name: "48B", bytes: 48, times: 2000}}
+	w := []work{
+		{name: "bare", times: 2000}, {name: "8B", bytes: 8, times: 2000}, {name: "48B", bytes: 48, times: 2000},
+		{name: "barrier/bare", times: timedMost, timed: func(b *bench) error { return b.exchangeBare(1) }},
+		{name: "barrier/all_reduce", times: timedMost, timed: (*bench).allReduce},
+	}
 	for _, n := range []int{1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20} {
 		times := max(4, min(500, 2<<20/n))
-		w = append(w, work{fmt.Sprintf("%dB/copied", n), n, false, times}, work{fmt.Sprintf("%dB/lent", n), n, true, times})
+		w = append(w, work{fmt.Sprintf("%dB/copied", n), n, false, times, nil}, work{fmt.Sprintf("%dB/lent", n), n, true, times, nil})
 	}
 	return w
 }
@@ -88,7 +105,7 @@ func spun(start *time.Time, i int) error {
 
 func await(word *uint64, idle uint64) error {
 	var start time.Time
-	for i := 1; !waitNot(word, idle, 64); i++ {
+	for i := 1; !spin.WaitNot(word, idle, 64); i++ {
 		if err := spun(&start, i); err != nil {
 			return err
 		}
@@ -129,7 +146,7 @@ func (b *bench) view(n int) (unsafe.Pointer, error) {
 		}
 		word, idle := b.waiter.Awaits()
 		if word != nil {
-			waitNot(word, idle, 64)
+			spin.WaitNot(word, idle, 64)
 		}
 		if err := spun(&start, i); err != nil {
 			return nil, err
@@ -199,6 +216,38 @@ func (b *bench) sent(n uint64) error {
 	}
 }
 
+// allReduce is the public call, on 8 bytes.
+func (b *bench) allReduce() error {
+	return comm.AllReduce(context.Background(), b.comm, b.dst8[:], b.src8[:], kernels.Sum)
+}
+
+// runTimed times f after a barrier. On rank 0 it returns the median over iterations of the slower rank's time.
+func (b *bench) runTimed(w work) (float64, error) {
+	mine := make([]int64, w.times)
+	if b.rank == 1 {
+		mine = b.took
+	}
+	for i := range w.times {
+		if err := b.exchangeBare(1); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := w.timed(b); err != nil {
+			return 0, err
+		}
+		mine[i] = time.Since(start).Nanoseconds()
+	}
+	if err := b.exchangeBare(1); err != nil { // rank 1's times are there
+		return 0, err
+	}
+	times := make([]float64, w.times)
+	for i := range times {
+		times[i] = float64(max(mine[i], b.took[i]))
+	}
+	err := b.exchangeBare(1) // and read
+	return median(times), err
+}
+
 func (b *bench) run(w work) error {
 	if w.bytes == 0 {
 		return b.exchangeBare(w.times)
@@ -211,11 +260,12 @@ func (b *bench) open(bare string) error {
 	if err != nil {
 		return err
 	}
-	p, err := unix.MmapPtr(fd, 0, nil, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	p, err := unix.MmapPtr(fd, 0, nil, bareBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return err
 	}
 	b.bare = unsafe.Slice((*uint64)(p), 512)
+	b.took = unsafe.Slice((*int64)(unsafe.Add(p, 4096)), timedMost)
 	if b.ep, err = shm.Open(shm.Config{LendFrom: 64}, options()); err != nil {
 		return err
 	}
@@ -234,6 +284,14 @@ func (b *bench) connect(peer []byte) error {
 		b.waiter = b.stream.(transport.Awaiter)
 	}
 	return err
+}
+
+func join(rank int, text string) (*comm.Comm, error) {
+	id, err := bootstrap.ParseID(text)
+	if err != nil {
+		return nil, err
+	}
+	return comm.New(context.Background(), comm.Config{Rank: rank, Size: 2, ID: id, Transport: "shm"})
 }
 
 // pin ties this goroutine to the k-th CPU that we may use.
@@ -259,9 +317,9 @@ const rounds = 301
 
 // serve is rank 1: the same work in the same order.
 func serve(peer string) error {
-	var address, bare string
+	var address, bare, id string
 	var rounds int
-	if _, err := fmt.Sscan(peer, &address, &bare, &rounds); err != nil {
+	if _, err := fmt.Sscan(peer, &address, &bare, &rounds, &id); err != nil {
 		return err
 	}
 	b := &bench{rank: 1}
@@ -269,6 +327,7 @@ func serve(peer string) error {
 		return err
 	}
 	defer b.ep.Close()
+	fmt.Println(hex.EncodeToString(b.ep.Address()))
 	a, err := hex.DecodeString(address)
 	if err != nil {
 		return err
@@ -276,13 +335,22 @@ func serve(peer string) error {
 	if err := b.connect(a); err != nil {
 		return err
 	}
+	if b.comm, err = join(1, id); err != nil {
+		return err
+	}
+	defer b.comm.Close()
 	if err := pin(1); err != nil {
 		return err
 	}
-	fmt.Println(hex.EncodeToString(b.ep.Address()))
 	for range rounds {
 		for _, w := range plan() {
-			if err := b.run(w); err != nil {
+			var err error
+			if w.timed != nil {
+				_, err = b.runTimed(w)
+			} else {
+				err = b.run(w)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -302,13 +370,18 @@ func BenchmarkExchange(b *testing.B) {
 	took := measure(b, rounds)
 	for _, w := range plan() {
 		b.ReportMetric(quartile(took[w.name]), w.name+"-ns")
-		if w.bytes > 0 && w.bytes <= 48 {
+		base := "bare"
+		if w.timed != nil {
+			base = "barrier/bare"
+		}
+		if w.bytes <= 48 && w.name != base {
 			ratio := make([]float64, 0, rounds)
 			for i, t := range took[w.name] {
-				ratio = append(ratio, t/took["bare"][i])
+				ratio = append(ratio, t/took[base][i])
 			}
 			b.ReportMetric(median(ratio), w.name+"/bare")
-		} else if w.bytes > 48 {
+		}
+		if w.bytes > 48 {
 			b.ReportMetric(float64(w.bytes)/quartile(took[w.name]), w.name+"-GB/s")
 		}
 	}
@@ -328,12 +401,15 @@ func measure(b testing.TB, rounds int) map[string][]float64 {
 		b.Skip("two CPUs are needed, one is there")
 	}
 	bare := filepath.Join(b.TempDir(), "bare")
-	require.NoError(b, os.WriteFile(bare, make([]byte, 4096), 0o600))
+	require.NoError(b, os.WriteFile(bare, make([]byte, bareBytes), 0o600))
 	r := &bench{rank: 0}
 	require.NoError(b, r.open(bare))
 	defer r.ep.Close()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%x %s %d", peerEnv, r.ep.Address(), bare, rounds))
+	root, err := bootstrap.ListenRoot(context.Background(), bootstrap.RootConfig{Address: "127.0.0.1:0"})
+	require.NoError(b, err)
+	defer root.Close()
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%x %s %d %s", peerEnv, r.ep.Address(), bare, rounds, root.ID()))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -345,28 +421,30 @@ func measure(b testing.TB, rounds int) map[string][]float64 {
 	a, err := hex.DecodeString(text)
 	require.NoError(b, err)
 	require.NoError(b, r.connect(a))
+	r.comm, err = join(0, root.ID().String())
+	require.NoError(b, err)
+	defer r.comm.Close()
 	require.NoError(b, pin(0)) // not before the other process has inherited all CPUs
 
 	took := make(map[string][]float64)
 	for k := range rounds {
 		for _, w := range plan() {
+			var each float64 // nanoseconds
 			start := time.Now()
-			require.NoError(b, r.run(w), w.name)
+			if w.timed != nil {
+				each, err = r.runTimed(w)
+			} else {
+				err = r.run(w)
+				each = float64(time.Since(start).Nanoseconds()) / float64(w.times)
+			}
+			require.NoError(b, err, w.name)
 			if k > 0 {
-				took[w.name] = append(took[w.name], float64(time.Since(start).Nanoseconds())/float64(w.times))
+				took[w.name] = append(took[w.name], each)
 			}
 		}
 	}
 	require.NoError(b, cmd.Wait())
 	return took
-}
-
-func TestWaitNot(t *testing.T) {
-	word := uint64(1<<63 + 5)
-	require.False(t, waitNot(&word, 1<<63+5, 1))
-	require.False(t, waitNot(&word, 1<<63+5, 64))
-	require.True(t, waitNot(&word, 5, 1))
-	require.True(t, waitNot(&word, 1<<63+4, 64))
 }
 
 func median(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/2] }

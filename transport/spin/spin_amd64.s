@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func waitNot(word *uint64, idle uint64, polls int32) bool
-TEXT ·waitNot(SB), NOSPLIT, $0-25
+// func WaitNot(word *uint64, idle uint64, polls int32) bool
+TEXT ·WaitNot(SB), NOSPLIT, $0-25
 	MOVQ word+0(FP), AX
 	MOVQ idle+8(FP), BX
 	MOVL polls+16(FP), CX
@@ -20,8 +20,8 @@ changed:
 	MOVB $1, ret+24(FP)
 	RET
 
-// func pause(n int32)
-TEXT ·pause(SB), NOSPLIT, $0-4
+// func Pause(n int32)
+TEXT ·Pause(SB), NOSPLIT, $0-4
 	MOVL n+0(FP), CX
 
 again:

@@ -1,0 +1,12 @@
+//go:build amd64 || arm64
+
+package spin
+
+// WaitNot polls word until it differs from idle, at most polls times, and reports whether it does. What another processor
+// stored before it stored the word is then seen.
+//
+//go:noescape
+func WaitNot(word *uint64, idle uint64, polls int32) bool
+
+// Pause lets n PAUSE instructions pass.
+func Pause(n int32)
