@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
-	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
@@ -53,7 +53,8 @@ type hello struct {
 	Host       string
 	Boot       string // identity of the host: boot id, or Config.HostID
 	PID        int
-	CPUs       int
+	Processors []int             // that it may run on
+	Threads    int               // that may run Go at once
 	Addresses  map[string][]byte // by transport
 	Model      map[string]tune.Model
 }
@@ -83,7 +84,7 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 func (f *family) open(at listenAt) (hello, error) {
 	cfg := f.cfg
 	host, _ := os.Hostname()
-	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), CPUs: processors(), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
+	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
 	h.Boot = cfg.HostID
 	if h.Boot == "" {
 		h.Boot = bootID()
@@ -179,15 +180,13 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 	}
 	f.routes = make([]route, len(all))
-	local, cpus := 0, mine.CPUs
+	var host []hello
 	for _, h := range all {
 		if h.Boot == mine.Boot {
-			local++
-			cpus = min(cpus, h.CPUs)
+			host = append(host, h)
 		}
 	}
-	f.crowded = local > cpus
-	if f.crowded {
+	if f.crowded = crowded(host); f.crowded {
 		f.driver.SetCrowded(true)
 	}
 	used := map[string]bool{}
@@ -296,13 +295,4 @@ func (f *family) close() error {
 	}
 	f.endpoints = nil
 	return errors.Join(errs...)
-}
-
-// bootID is the kernel's id of this boot of this host.
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "unknown " + time.Now().String() // equal to nobody's
-	}
-	return string(b[:max(0, len(b)-1)])
 }

@@ -43,6 +43,9 @@ func (c *Comm) pathSummary() string {
 	return strings.Join(parts, " ")
 }
 
+// Crowded reports whether there are more ranks on our host than processors for them, so that waiting yields at once.
+func (c *Comm) Crowded() bool { return c.family.crowded }
+
 // Stats are counters since New, and what is held now.
 type Stats struct {
 	Calls      uint64                     // calls begun on this communicator

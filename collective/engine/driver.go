@@ -27,7 +27,9 @@ type Driver struct {
 
 	endpoints atomic.Pointer[[]transport.Endpoint]
 
-	lanes []*Lane // with tasks; belongs to the holder of the token
+	// Of the holder of the token.
+	lanes        []*Lane // with tasks
+	yieldsHelped int     // waits in a row that a yield ended
 	sleeper
 }
 
@@ -302,15 +304,14 @@ func (d *Driver) drive(ctx context.Context, c *Call) {
 	for {
 		moved := d.pass()
 		if c != nil && c.Done() || c == nil && (d.nparked.Load() > 0 || len(d.lanes) == 0) {
-			d.disarm(&idle)
+			d.ended(&idle)
 			return
 		}
 		for _, e := range d.attached() {
 			moved = e.Progress() || moved
 		}
 		if moved {
-			d.disarm(&idle)
-			idle = idleness{}
+			d.ended(&idle)
 			continue
 		}
 		d.idle(ctx, c, &idle)

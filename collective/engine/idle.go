@@ -16,6 +16,7 @@ const (
 	crowdedTurns = 64                     // yields before sleeping
 	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
 	checkEvery   = 64                     // passes between looks at the clock and the context
+	sharing      = 4                      // waits that a yield ended, one after the other, until we think that a peer shares our processor
 )
 
 // idleness is a driver's state since something last moved.
@@ -23,6 +24,20 @@ type idleness struct {
 	passes int
 	since  time.Time
 	armed  bool // bells are armed; one more pass, then sleep
+	yields bool // the last thing we did was to yield
+}
+
+// ended learns from a wait that is over: where a yield ended it again and again, whoever we wait for is on our
+// processor, although there seem to be enough, and only a yield lets it run.
+func (d *Driver) ended(s *idleness) {
+	if s.passes > 0 {
+		d.yieldsHelped++
+		if !s.yields {
+			d.yieldsHelped = 0
+		}
+	}
+	d.disarm(s)
+	*s = idleness{}
 }
 
 // idle spends the time after a pass that moved nothing.
@@ -40,15 +55,18 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 		d.look(ctx, c)
 		return
 	}
-	crowded := d.crowded.Load()
+	crowded := d.crowded.Load() || d.yieldsHelped >= sharing
 	polls := int32(batch)
 	if crowded {
 		polls = crowdedPolls
 	}
 	d.spin(polls)
 	spin.Preemptible()
+	s.yields = crowded || s.passes == 2 || s.passes%4 == 0
+	if s.yields {
+		osYield() // to a peer that others keep off its processor, or that shares ours
+	}
 	if crowded {
-		osYield()
 		if s.passes%8 == 0 {
 			runtime.Gosched()
 			d.look(ctx, c)
@@ -61,7 +79,6 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 	if s.passes%8 != 0 {
 		return
 	}
-	osYield() // to a peer that others keep off its processor
 	if s.passes%checkEvery == 0 {
 		runtime.Gosched()
 		d.look(ctx, c)

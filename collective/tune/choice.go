@@ -2,7 +2,6 @@ package tune
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -50,35 +49,31 @@ func Choose(m Model, s collective.Shape, count, elem int) (Choice, error) {
 	if err := check(m, s, count, elem); err != nil {
 		return Choice{}, err
 	}
+	var best *way
 	var ways []way
-	best := -1
+	c := Choice{}
 	for _, a := range collective.Catalog(s.Kind) {
-		w := find(m, s, count, elem, a)
+		ways = append(ways, find(m, s, count, elem, a))
+	}
+	for i := range ways {
+		w := &ways[i]
+		k := Candidate{Algorithm: w.Algorithm, Cost: w.Cost}
 		if s.Ranks > manyRanks && w.fan > manyRanks && count*elem > m.Piece {
-			w.whyNot = fmt.Sprintf("%d messages at once are too many for blocks of more than %d bytes", w.fan, m.Piece)
-		} else if best < 0 || w.beats(ways[best]) {
-			best = len(ways)
-		}
-		ways = append(ways, w)
-	}
-	if best < 0 {
-		return Choice{}, fmt.Errorf("tune: no algorithm for %v of %d blocks of %d bytes: %+v", s.Kind, s.Ranks, count*elem, ways)
-	}
-	b := ways[best]
-	c := Choice{Algorithm: b.algorithm, Round: b.round, Lanes: b.lanes, Cost: duration(b.ns)}
-	for i, w := range ways {
-		k := Candidate{w.algorithm, duration(w.ns), w.whyNot}
-		switch {
-		case i == best || k.WhyNot != "":
-		case w.ns == b.ns && b.inOrder && !w.inOrder:
-			k.WhyNot = "as fast, but sums do not follow the order of the ranks"
-		case w.ns == b.ns:
-			k.WhyNot = fmt.Sprintf("as fast, but after %s in the catalog", b.algorithm)
-		default:
-			k.WhyNot = fmt.Sprintf("%.3g times as long", w.ns/b.ns)
+			k.WhyNot = fmt.Sprintf("%d messages at once are too many for blocks of more than %d bytes", w.fan, m.Piece)
+		} else if best == nil || w.beats(*best) {
+			best = w
 		}
 		c.Considered = append(c.Considered, k)
 	}
+	if best == nil {
+		return Choice{}, fmt.Errorf("tune: no algorithm for %v of %d bytes with %d ranks: %v", s.Kind, count*elem, s.Ranks, c.Considered)
+	}
+	for i := range ways {
+		if k := &c.Considered[i]; k.WhyNot == "" && &ways[i] != best {
+			k.WhyNot = ways[i].whyNot(*best)
+		}
+	}
+	c.Algorithm, c.Round, c.Lanes, c.Cost = best.Algorithm, best.Round, best.Lanes, best.Cost
 	return c, nil
 }
 
@@ -91,9 +86,9 @@ func With(m Model, s collective.Shape, count, elem int, algorithm string) (Choic
 	var names []string
 	for _, a := range collective.Catalog(s.Kind) {
 		if a.Name == algorithm {
-			w := find(m, s, count, elem, a)
-			d := duration(w.ns)
-			return Choice{Algorithm: algorithm, Round: w.round, Lanes: w.lanes, Cost: d, Considered: []Candidate{{algorithm, d, ""}}}, nil
+			c := find(m, s, count, elem, a).Choice
+			c.Considered = []Candidate{{Algorithm: c.Algorithm, Cost: c.Cost}}
+			return c, nil
 		}
 		names = append(names, a.Name)
 	}
@@ -114,12 +109,4 @@ func check(m Model, s collective.Shape, count, elem int) error {
 		return fmt.Errorf("tune: an element has %d bytes, want at most %d, the longest message of the model", elem, m.longest())
 	}
 	return nil
-}
-
-// duration rounds up, to the longest there is.
-func duration(ns float64) time.Duration {
-	if ns >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(math.Ceil(ns))
 }

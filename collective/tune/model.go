@@ -25,13 +25,19 @@ type Model struct {
 	MaxMessage int  `json:"max_message"` // bytes of the longest message that may be sent, ≥ collective.Align
 }
 
-// The defaults are rounded from measurements on one two-core host, between its faster
-// and its slower state; the packages' benchmarks print the same figures for the host at hand.
-// Latency and Gap: an exchange of 8 bytes after a barrier, and back to back. Byte: two
-// ranks' exchange of 256 KiB and 1 MiB. Fold, Copy: sums and copies of pieces that
-// stay in a cache, 15 and 24 GB/s. Piece: where shorter pieces began to cost and longer ones ceased to
-// gain. Fanout is an assumption: a tenth of Byte between hosts, where many senders to one
-// receiver overrun it, and nothing in shared memory.
+// The defaults come from measurements on one two-core host, which had a faster and a
+// slower state. BenchmarkTransport of transport/shm, BenchmarkTCP of transport/tcp and
+// BenchmarkReduce of kernels/cpu print such figures for the host at hand.
+//
+// shm: Latency and Gap are between the states: an exchange of 8 bytes took 130 and 530 ns
+// after a barrier, 60 and 240 ns back to back. Byte is of the faster state, from all-reduces
+// of 256 KiB and 1 MiB; in the slower one it was eight times that. tcp: over loopback, from
+// exchanges of 8 bytes and of 1 to 64 MiB. Fold and Copy: a sum of two at 15 GB/s and a
+// copy at 24 GB/s, in the caches. Piece: shorter ones cost more, longer ones gained nothing.
+//
+// Assumed, not measured: that over tcp a rank sends to several peers faster than one after the
+// other (Gap; loopback does not show it), and that each byte is then a tenth slower, as many senders to
+// one receiver overrun it (Fanout).
 var defaults = map[string]Model{
 	"shm": {Latency: 300, Gap: 130, Byte: 0.05, Fold: 0.033, Copy: 0.042, Shared: true, Lanes: 4, Piece: 128 << 10, MaxMessage: 128 << 10},
 	"tcp": {Latency: 10e3, Gap: 4e3, Byte: 0.4, Fanout: 0.04, Fold: 0.033, Copy: 0.042, Lanes: 4, Piece: 512 << 10, MaxMessage: 1 << 20},

@@ -25,10 +25,10 @@ func randomModel(r *rand.Rand) Model {
 		}
 		return math.Pow(10, lo+r.Float64()*(hi-lo))
 	}
-	bytes := func() int { return 64 << r.IntN(16) >> r.IntN(2) * 1 }
+	bytes := func() int { return 64<<r.IntN(16) + r.IntN(100) }
 	return Model{
 		Latency: ns(1, 6), Gap: ns(1, 5), Byte: ns(-3, 1), Fanout: ns(-4, 0), Fold: ns(-3, 0), Copy: ns(-3, 0),
-		Shared: r.IntN(2) == 0, Lanes: 1 + r.IntN(16), Piece: max(64, bytes()+r.IntN(100)), MaxMessage: max(64, bytes()+r.IntN(100)),
+		Shared: r.IntN(2) == 0, Lanes: 1 + r.IntN(16), Piece: bytes(), MaxMessage: bytes(),
 	}
 }
 

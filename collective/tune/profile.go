@@ -60,9 +60,9 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 
 // add takes in what one rank does.
 func (p *profile) add(m Model, c collective.Cost) {
-	p.fan = max(p.fan, c.MaxFanout, c.MaxFanin)
+	fan := max(c.MaxFanout, c.MaxFanin)
 	perByte := m.Byte
-	if p.fan > 1 {
+	if fan > 1 {
 		perByte += m.Fanout
 	}
 	wire := line{m.Gap, perByte}
@@ -72,6 +72,7 @@ func (p *profile) add(m Model, c collective.Cost) {
 	if m.Shared { // a message is half its sender's work and half its receiver's
 		busy = line{m.Gap / 2, perByte / 2}.times(c.Sends + c.Receives).plus(core)
 	}
+	p.fan = max(p.fan, fan)
 	p.first = p.first.max(own)
 	p.span = p.span.max(own)
 	p.busy = p.busy.max(busy)
@@ -86,10 +87,9 @@ func (p *profile) estimate(bytes, rounds, lanes int) float64 {
 
 // lanes is the fewest that are as fast as most.
 func (p *profile) lanes(bytes, most int) int {
-	for w := 1; w < most; w++ {
-		if p.span.at(bytes)/float64(w) <= p.busy.at(bytes) {
-			return w
-		}
+	w := 1
+	for w < most && p.span.at(bytes)/float64(w) > p.busy.at(bytes) {
+		w++
 	}
-	return most
+	return w
 }

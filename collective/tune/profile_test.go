@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,37 @@ func TestChainIsAPipeline(t *testing.T) {
 				require.Equal(t, 2, p.lanes(1000, 8))
 				require.InEpsilon(t, 900+18e3+99*(100+2e3), p.estimate(1000, 100, 2), 1e-9)
 				require.InEpsilon(t, 900+18e3+99*(100+4e3), p.estimate(1000, 100, 1), 1e-9)
+			}
+		}
+	}
+}
+
+// The defaults give what all-reduces by two ranks took on the host that they come from,
+// in its faster state, within a factor of 1.5.
+func TestEstimatesAgainstMeasurements(t *testing.T) {
+	const ns, us, ms = 1.0, 1e3, 1e6
+	for _, c := range []struct {
+		transport, algorithm string
+		piece, rounds        int
+		measured             float64
+	}{
+		{"shm", "oneshot", 4 << 10, 1, 800 * ns},
+		{"shm", "twoshot", 32 << 10, 1, 6.9 * us},
+		{"shm", "twoshot", 64 << 10, 1, 11.4 * us},
+		{"shm", "twoshot", 64 << 10, 2, 20 * us},
+		{"shm", "twoshot", 4 << 10, 32, 38 * us},
+		{"shm", "twoshot", 128 << 10, 4, 80 * us},
+		{"tcp", "twoshot", 512 << 10, 1, 0.36 * ms},
+		{"tcp", "twoshot", 512 << 10, 4, 1.83 * ms},
+		{"tcp", "twoshot", 512 << 10, 64, 38.9 * ms},
+	} {
+		s := collective.Shape{Kind: collective.AllReduce, Ranks: 2}
+		for _, a := range collective.Catalog(s.Kind) {
+			if a.Name == c.algorithm {
+				p := newProfile(mustDefault(t, c.transport), s, a)
+				ratio := p.estimate(c.piece, c.rounds, 4) / c.measured
+				t.Logf("%s %s, %d rounds, pieces of %d bytes: %.2f of %v ns", c.transport, c.algorithm, c.rounds, c.piece, ratio, c.measured)
+				require.InDelta(t, 0, math.Log(ratio), math.Log(1.5), "%+v: %.2f", c, ratio)
 			}
 		}
 	}

@@ -5,12 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gccl-project/gccl/cmd/gccl/reference"
 	"github.com/gccl-project/gccl/comm"
@@ -75,10 +71,14 @@ func (r *runner) prepare() (err error) {
 		return err
 	}
 	r.result.Members = len(r.members)
-	if r.gate, err = newGate(r.ctx, r.c, "/dev/shm"); err != nil {
+	dir := r.cfg.pageDir
+	if dir == "" {
+		dir = "/dev/shm"
+	}
+	if r.gate, err = newGate(r.ctx, r.c, dir); err != nil {
 		return err
 	}
-	if err := r.cfg.checkMemory(r.c.Size(), together(r.members, r.c.Rank()), availableMemory()); err != nil {
+	if err := r.cfg.checkMemory(r.c.Size(), onHostOf(r.members, r.c.Rank()), availableMemory()); err != nil {
 		return err
 	}
 	in, out := r.cfg.need(r.c.Size())
@@ -226,178 +226,4 @@ func (r *runner) measure(m *message) (Row, error) {
 	}
 	row.Wrong = wrong
 	return row, err
-}
-
-// time makes the warm-up and the timed iterations.
-func (r *runner) time(m *message, row *Row) error {
-	in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed}
-	r.fill(in, len(m.src))
-	began := time.Duration(0)
-	for i := -r.cfg.Warmup; i < r.cfg.Iters; i++ {
-		if !r.cfg.BackToBack || i == -r.cfg.Warmup {
-			copy(m.src, r.pattern)
-			if err := r.gate.wait(r.ctx); err != nil {
-				return err
-			}
-			began = time.Since(r.epoch)
-		}
-		for range r.cfg.Agg {
-			if err := m.do(r.ctx); err != nil {
-				return err
-			}
-		}
-		now := time.Since(r.epoch)
-		if i >= 0 {
-			r.times[i] = int64(now-began) / int64(r.cfg.Agg)
-		}
-		began = now
-	}
-	all, err := gather(r.ctx, r.c, r.times)
-	if err != nil {
-		return err
-	}
-	row.TimeUS = slowest(all)
-	t := row.TimeUS.P50
-	if r.cfg.BackToBack {
-		// One rank's iteration ends before another's; only the whole has one length.
-		row.TimeUS.Mean = meanUS(all)
-		t = row.TimeUS.Mean
-	}
-	row.setBandwidth(m.kind, t)
-	return nil
-}
-
-// fill makes n bytes of the pattern hold our elements.
-func (r *runner) fill(in reference.Input, n int) {
-	if r.of != in {
-		r.of, r.filled = in, 0
-	}
-	if n > r.filled {
-		in.Write(r.pattern[r.filled:n], r.c.Rank(), r.filled/in.DType.Size())
-		r.filled = n
-	}
-}
-
-// check makes the checked calls of a message and returns how many elements were wrong on all ranks,
-// nil where that can't be known.
-func (r *runner) check(m *message) (*int64, error) {
-	if m.kind.isBarrier() {
-		return r.checkBarrier(m)
-	}
-	var total int64
-	for s := range r.cfg.Checks {
-		for _, special := range []bool{false, true} {
-			if special && !m.dtype.IsFloat() {
-				continue
-			}
-			in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed + uint64(s) + 1, Special: special}
-			v, err := m.check(r.ctx, in)
-			if err != nil {
-				return nil, err
-			}
-			if m.kind.comm == comm.KindAllReduce {
-				differs, err := r.differs(m.dst)
-				if err != nil {
-					return nil, err
-				}
-				if differs {
-					v.Add(reference.Verdict{Wrong: 1, First: "the result's bits are not those of rank 0"})
-				}
-			}
-			if v.Wrong > 0 {
-				r.log("rank %d: %s of %s, %v, in place %v, special values %v: %d wrong; %s",
-					m.rank, m.kind.Name, FormatSize(m.size), m.dtype, m.inPlace, special, v.Wrong, v.First)
-			}
-			sum, err := tally(r.ctx, r.c, v.Wrong)
-			if err != nil {
-				return nil, err
-			}
-			total += sum
-		}
-	}
-	return &total, nil
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// differs reports whether our result has other bits than rank 0's, by two checksums.
-func (r *runner) differs(b []byte) (bool, error) {
-	sum := int64(crc32.Checksum(b, castagnoli))<<32 | int64(crc32.ChecksumIEEE(b))
-	all, err := gather(r.ctx, r.c, []int64{sum})
-	return err == nil && all[0][0] != sum, err
-}
-
-// checkBarrier has every rank come late once, and returns how many times a rank left before the last
-// had come. That needs a clock that all ranks share.
-func (r *runner) checkBarrier(m *message) (*int64, error) {
-	if r.gate.page == nil && m.ranks > 1 {
-		return nil, nil
-	}
-	var total int64
-	for range r.cfg.Checks {
-		for late := range m.ranks {
-			if err := r.gate.wait(r.ctx); err != nil {
-				return nil, err
-			}
-			if late == m.rank {
-				time.Sleep(2 * time.Millisecond)
-			}
-			came := monotonic()
-			if err := m.do(r.ctx); err != nil {
-				return nil, err
-			}
-			left := monotonic()
-			all, err := gather(r.ctx, r.c, []int64{came, left})
-			if err != nil {
-				return nil, err
-			}
-			last := slices.MaxFunc(all, func(a, b []int64) int { return int(a[0] - b[0]) })[0]
-			for q, times := range all {
-				if times[1] < last {
-					total++
-					if m.rank == 0 {
-						r.log("rank %d left the barrier %v before the last had come", q, time.Duration(last-times[1]))
-					}
-				}
-			}
-		}
-	}
-	return &total, nil
-}
-
-// monotonic returns the time of a clock that all processes of a host share, in nanoseconds.
-func monotonic() int64 {
-	var t unix.Timespec
-	// It fails only for a clock that the system doesn't have.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
-	return t.Nano()
-}
-
-func (r *runner) log(format string, args ...any) {
-	if r.out.Log != nil {
-		fmt.Fprintf(r.out.Log, format+"\n", args...)
-	}
-}
-
-// slowest returns the figures over iterations of the slowest rank's time in each.
-func slowest(all [][]int64) TimeUS {
-	times := make([]time.Duration, len(all[0]))
-	for _, one := range all {
-		for i, t := range one {
-			times[i] = max(times[i], time.Duration(t))
-		}
-	}
-	return newTimeUS(times)
-}
-
-// meanUS returns the mean over iterations of the rank that took longest for all of them.
-func meanUS(all [][]int64) (most float64) {
-	for _, one := range all {
-		var sum int64
-		for _, t := range one {
-			sum += t
-		}
-		most = max(most, us(time.Duration(sum))/float64(len(one)))
-	}
-	return most
 }

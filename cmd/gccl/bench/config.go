@@ -25,6 +25,8 @@ type Config struct {
 	Algorithm  string // empty: the library's choice
 	BackToBack bool   // iterations follow each other at once: no barrier, inputs not rewritten
 	Seed       uint64 // of the inputs
+
+	pageDir string // where the page for the barrier lies; empty: /dev/shm
 }
 
 // Check returns an error that names the flag and value that make no sense in a world of n ranks.
@@ -109,6 +111,10 @@ func (c *Config) need(n int) (in, out int64) {
 // checkMemory returns an error when the buffers of some ranks can't fit this host.
 func (c *Config) checkMemory(ranks, local int, available int64) error {
 	in, out := c.need(ranks)
+	if times := 8 * uint64(c.Iters) * uint64(ranks+1); times > uint64(available/int64(local)) {
+		return fmt.Errorf("-n %d needs %s for the times of %d ranks, this host has %s available in all",
+			c.Iters, human(times), ranks, human(uint64(available)))
+	}
 	// A rank's input is held twice, to be rewritten from.
 	need := 2*uint64(in) + uint64(out)
 	if need > uint64(available/int64(local)) {

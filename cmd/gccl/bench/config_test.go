@@ -77,6 +77,9 @@ func TestMemoryIsThere(t *testing.T) {
 	cfg.Sizes.Max = 1 << 30
 	require.NoError(t, cfg.checkMemory(2, 2, 6<<30))
 	require.ErrorContains(t, cfg.checkMemory(2, 2, 6<<30-2), "-e 1G needs 3.0 GiB for each of 2 ranks")
+	cfg.Iters = 1<<31 - 1
+	require.ErrorContains(t, cfg.checkMemory(2, 2, 6<<30), "-n 2147483647 needs 48.0 GiB")
+	cfg.Iters = 1
 	cfg.Sizes.Max = 1<<62 - 1
 	require.Error(t, cfg.checkMemory(2, 1, 1<<60))
 	require.Greater(t, availableMemory(), int64(1<<20))

@@ -55,6 +55,9 @@ func newGate(ctx context.Context, c *comm.Comm, dir string) (*gate, error) {
 			return &gate{c: c, why: fmt.Sprintf("rank %d shares no memory with rank 0: %s", q, r.Problem)}, nil
 		}
 	}
+	if c.Crowded() {
+		p.polls = 1 // whoever we wait for needs our processor
+	}
 	return &gate{c: c, page: p}, nil
 }
 

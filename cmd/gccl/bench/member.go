@@ -15,7 +15,7 @@ type member struct {
 	Host       string
 	Boot       string // the running kernel's id: two hosts of one name differ in it
 	PID        int
-	Processors int
+	Processors int      // that it may run on
 	Transports []string // to each rank
 }
 
@@ -30,6 +30,8 @@ func newMember(c *comm.Comm) member {
 	return m
 }
 
+func (m member) sameHost(o member) bool { return m.Host == o.Host && m.Boot == o.Boot }
+
 // hosts returns the number of hosts that the members are on.
 func hosts(members []member) int {
 	seen := map[string]bool{}
@@ -39,11 +41,11 @@ func hosts(members []member) int {
 	return len(seen)
 }
 
-// together returns how many members are on the host of one of them.
-func together(members []member, rank int) int {
+// onHostOf returns how many members are on the host of one of them.
+func onHostOf(members []member, rank int) int {
 	n := 0
 	for _, m := range members {
-		if m.Host == members[rank].Host && m.Boot == members[rank].Boot {
+		if m.sameHost(members[rank]) {
 			n++
 		}
 	}

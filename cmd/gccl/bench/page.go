@@ -74,11 +74,7 @@ func openPage(path, nonce string, rank, ranks int) (*page, error) {
 		unix.Munmap(mem)
 		return nil, fmt.Errorf("%s is not the page of this run", path)
 	}
-	p := &page{rank: rank, ranks: ranks, mem: mem, polls: 1000, patience: time.Minute}
-	if ranks > runtime.NumCPU() {
-		p.polls = 1 // whoever we wait for needs our processor
-	}
-	return p, nil
+	return &page{rank: rank, ranks: ranks, mem: mem, polls: 1000, patience: time.Minute}, nil
 }
 
 func (p *page) line(rank int) *atomic.Uint64 {

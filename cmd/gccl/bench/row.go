@@ -29,7 +29,8 @@ type Row struct {
 	root int // -1 where the kind has none
 }
 
-// TimeUS are times of a call in microseconds, each iteration's the slowest rank's.
+// TimeUS are times of a call in microseconds. An iteration's time is the slowest rank's; back to back it is
+// the ranks' mean, and Mean is of the rank that took longest for all iterations.
 type TimeUS struct {
 	Min  float64 `json:"min"`
 	P50  float64 `json:"p50"`

@@ -47,9 +47,9 @@ func newRules(in Input) *rules {
 			r.whole = 0
 		}
 		steps++
-		r.abs = steps * f.tiny()
+		r.abs = steps * f.tiny
 	case kernels.Prod:
-		r.abs = steps * f.tiny() // half of it for the library's roundings, half for ours in float64
+		r.abs = steps * f.tiny // half of it for the library's roundings, half for ours in float64
 	}
 	// The last term covers the rounding of these very bounds.
 	r.rel = math.Expm1(steps*(math.Log1p(f.unit())+math.Log1p(0x1p-24))) * (1 + 0x1p-20)
@@ -90,7 +90,7 @@ func (r *rules) fold(s *float, bits uint64) {
 	}
 	if r.op == kernels.Avg {
 		scaled := r.f.decode(r.f.encode(v * r.scale))
-		s.faded = s.faded || v != 0 && math.Abs(scaled) < r.f.smallest()
+		s.faded = s.faded || v != 0 && math.Abs(scaled) < r.f.smallest
 		v = scaled
 	}
 	s.zero = s.zero || v == 0
@@ -154,7 +154,7 @@ func (r *rules) expectProduct(s *float, exact bool) expectation {
 	e := expectation{exact: true, signed: true, minus: s.odd}
 	// In some orders a partial product underflows to 0 and meets an infinity later, or overflows and
 	// meets a 0.
-	e.orNaN = infinite && s.shrink < f.tiny() || s.zero && s.size >= r.largest
+	e.orNaN = infinite && s.shrink < f.tiny || s.zero && s.size >= r.largest
 	switch {
 	case infinite && s.zero:
 		return only(f.nan())
@@ -162,7 +162,7 @@ func (r *rules) expectProduct(s *float, exact bool) expectation {
 		e.bits = sign | f.infinity()
 	case s.zero:
 		e.bits = sign
-	case exact && s.size < r.largest && s.shrink >= f.smallest():
+	case exact && s.size < r.largest && s.shrink >= f.smallest:
 		return only(f.encode(s.hi))
 	default:
 		e.exact = false

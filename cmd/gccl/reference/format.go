@@ -10,21 +10,30 @@ import (
 // format is a binary floating-point format, taken from its definition and not from package kernels:
 // what checks a library shares none of its arithmetic.
 type format struct {
-	frac int // fraction bits, without the leading one
-	exp  int // exponent bits
+	frac, exp int     // bits of fraction, without the leading one, and exponent
+	tiny      float64 // the smallest number above 0
+	smallest  float64 // the smallest normal number
 }
+
+func newFormat(frac, exp int) format {
+	f := format{frac: frac, exp: exp}
+	f.tiny, f.smallest = math.Ldexp(1, 1-f.bias()-frac), math.Ldexp(1, 1-f.bias())
+	return f
+}
+
+var half, bfloat16, single, double = newFormat(10, 5), newFormat(7, 8), newFormat(23, 8), newFormat(52, 11)
 
 // formatOf returns the format of a floating-point type.
 func formatOf(d kernels.DType) format {
 	switch d {
 	case kernels.Float16:
-		return format{10, 5}
+		return half
 	case kernels.Bfloat16:
-		return format{7, 8}
+		return bfloat16
 	case kernels.Float32:
-		return format{23, 8}
+		return single
 	default:
-		return format{52, 11}
+		return double
 	}
 }
 
@@ -33,10 +42,8 @@ func (f format) infinity() uint64    { return (1<<f.exp - 1) << f.frac }
 func (f format) nan() uint64         { return f.infinity() | 1<<(f.frac-1) } // canonical: positive, quiet, no payload
 func (f format) negative() uint64    { return 1 << (f.frac + f.exp) }
 func (f format) unit() float64       { return math.Ldexp(1, -f.frac-1) } // half an ulp of 1: what one rounding may lose, relatively
-func (f format) tiny() float64       { return math.Ldexp(1, 1-f.bias()-f.frac) }
 func (f format) largest() float64    { return math.Ldexp(2-math.Ldexp(1, -f.frac), f.bias()) }
-func (f format) smallest() float64   { return math.Ldexp(1, 1-f.bias()) } // normal
-func (f format) whole() uint64       { return 1 << (f.frac + 1) }         // all whole numbers up to it are in the format
+func (f format) whole() uint64       { return 1 << (f.frac + 1) } // all whole numbers up to it are in the format
 func (f format) isNaN(b uint64) bool { return b&^f.negative() > f.infinity() }
 
 // decode returns the value of the number with these bits, exactly.
@@ -55,7 +62,7 @@ func (f format) decode(b uint64) float64 {
 	case b == f.infinity():
 		return math.Float64frombits(sign | 0x7ff<<52)
 	case b < 1<<f.frac:
-		return math.Copysign(float64(b)*f.tiny(), math.Float64frombits(sign))
+		return math.Copysign(float64(b)*f.tiny, math.Float64frombits(sign))
 	}
 	return math.Float64frombits(sign | (b<<(52-f.frac) + uint64(1023-f.bias())<<52))
 }
@@ -63,23 +70,26 @@ func (f format) decode(b uint64) float64 {
 // encode returns the bits of the number nearest to v, of two equally near ones the even one. A NaN
 // gives the canonical one.
 func (f format) encode(v float64) uint64 {
+	if a := math.Abs(v); a < f.smallest || a != a || f.frac == 52 {
+		return f.encodeRest(v)
+	}
 	b := math.Float64bits(v)
 	sign := b >> 63 << (f.frac + f.exp)
+	drop := 52 - f.frac
 	b &^= 1 << 63
+	b += 1<<(drop-1) - 1 + b>>drop&1
+	return sign | min(b>>drop-uint64(1023-f.bias())<<f.frac, f.infinity())
+}
+
+func (f format) encodeRest(v float64) uint64 {
 	switch {
 	case v != v:
 		return f.nan()
 	case f.frac == 52:
-		return sign | b
-	case math.Abs(v) < f.smallest():
-		// Exact: a power of two. What rounds up to the smallest normal number has its bits.
-		return sign | uint64(math.RoundToEven(math.Abs(v)/f.tiny()))
+		return math.Float64bits(v)
 	}
-	drop := 52 - f.frac
-	b += 1<<(drop-1) - 1 + b>>drop&1
-	b >>= drop
-	b -= uint64(1023-f.bias()) << f.frac
-	return sign | min(b, f.infinity())
+	// Exact: a power of two. What rounds up to the smallest normal number has its bits.
+	return math.Float64bits(v)>>63<<(f.frac+f.exp) | uint64(math.RoundToEven(math.Abs(v)/f.tiny))
 }
 
 // element returns the bits of element i of b.

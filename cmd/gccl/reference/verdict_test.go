@@ -156,7 +156,7 @@ func TestReferenceDemandsExactBits(t *testing.T) {
 			{kernels.Sum, []float64{negZero, negZero}, f.negative(), []uint64{0, 1}},
 			{kernels.Sum, []float64{negZero, 0}, 0, []uint64{f.negative(), 1}},
 			{kernels.Sum, []float64{1, -1}, 0, []uint64{f.negative()}},
-			{kernels.Sum, []float64{f.tiny(), f.tiny()}, 2, []uint64{0, 1, 3}},
+			{kernels.Sum, []float64{f.tiny, f.tiny}, 2, []uint64{0, 1, 3}},
 			{kernels.Avg, []float64{2, 4}, f.encode(3), []uint64{f.encode(6)}},
 			{kernels.Avg, []float64{negZero, negZero}, f.negative(), []uint64{0}},
 			{kernels.Prod, []float64{inf, 0}, f.nan(), []uint64{f.infinity(), 0}},

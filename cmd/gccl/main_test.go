@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/cmd/gccl/bench"
+)
+
+// asCommand makes this test binary the command, also for the ranks that it starts of itself.
+const asCommand = "GCCL_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(gccl(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// command runs gccl as a process, in an environment without any launcher's but what is given.
+func command(t *testing.T, env []string, args ...string) outcome {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(quietEnvironment(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Start())
+	late := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
+	defer late.Stop()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func quietEnvironment() []string {
+	env := []string{asCommand + "=1"}
+	for _, v := range os.Environ() {
+		keep := true
+		for _, prefix := range []string{"GCCL_", "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "MASTER_", "OMPI_", "PMI_", "MV2_", "SLURM_", "TORCHELASTIC_"} {
+			keep = keep && !strings.HasPrefix(v, prefix)
+		}
+		if keep {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+func rows(t *testing.T, text string) (all []bench.Row) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var row bench.Row
+		require.NoError(t, json.Unmarshal([]byte(line), &row), line)
+		all = append(all, row)
+	}
+	return all
+}
+
+func TestBenchBetweenProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args string
+		want func(bench.Row) bool
+	}{
+		{"auto", "all_reduce -b 8 -e 64K -f 16", func(r bench.Row) bool { return r.Ranks == 2 && r.Memory == "alloc" }},
+		{"tcp", "all_gather --transport tcp --ranks 3 -b 1K -e 1K", func(r bench.Row) bool { return r.Ranks == 3 && r.Transport == "tcp" }},
+		{"shm", "all_reduce --transport shm -o all -d bf16,int8 -b 1000 -e 1000 --memory slice", func(r bench.Row) bool {
+			return r.Transport == "shm" && r.Memory == "slice" && r.Bytes == 1000
+		}},
+		{"algorithm", "all_reduce --algo ring -b 1M -e 1M --ranks 4 -n 3", func(r bench.Row) bool { return r.Algo == "ring" && r.Iters == 3 }},
+		{"sendrecv", "sendrecv -b 8 -e 1M -f 1024", func(r bench.Row) bool { return !r.InPlace }},
+		{"barrier", "barrier", func(r bench.Row) bool { return r.Bytes == 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := command(t, nil, append([]string{"bench", "--json", "-"}, strings.Fields(c.args)...)...)
+			require.Zero(t, out.code, out.stderr)
+			all := rows(t, out.stdout) // and nothing but JSON
+			require.NotEmpty(t, all)
+			for _, row := range all {
+				require.True(t, c.want(row), "%+v", row)
+				require.NotNil(t, row.Wrong)
+				require.Zero(t, *row.Wrong)
+			}
+		})
+	}
+}
+
+func TestBenchTableAndFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rows.jsonl")
+	out := command(t, nil, "bench", "all_reduce", "-b", "1K", "-e", "4K", "-f", "2", "--warmup_iters", "2", "--json", file)
+	require.Zero(t, out.code, out.stderr)
+	require.Empty(t, out.stderr)
+	require.Contains(t, out.stdout, "# gccl bench all_reduce: world 2 ranks, 1 host")
+	require.Contains(t, out.stdout, "# Avg bus bandwidth    : ")
+	require.NotContains(t, out.stdout, "[1]")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Len(t, rows(t, string(text)), 6)
+}
+
+// TestBenchSeesWrongResults has a fault injected in what the ranks send.
+func TestBenchSeesWrongResults(t *testing.T) {
+	out := command(t, []string{"GCCL_FAULTS=transport=tcp,min=8000:flip=96"}, "bench", "all_reduce", "-b", "256K", "-e", "256K", "--transport", "tcp", "-n", "2")
+	require.Equal(t, 1, out.code, out.stdout+out.stderr)
+	require.NotContains(t, out.stdout, "0 OK")
+	require.Contains(t, out.stdout, "FAILED")
+	require.Contains(t, out.stderr, "rank 0: all_reduce of 256K")
+	require.Contains(t, out.stderr, "[1] rank 1: all_reduce of 256K")
+	require.Contains(t, out.stderr, "elements were wrong")
+}
+
+func TestUC93_LauncherPromisedMore(t *testing.T) {
+	for _, promise := range []string{"OMPI_COMM_WORLD_SIZE=4", "SLURM_NTASKS=4", "PMI_SIZE=4"} {
+		args := []string{"bench", "all_reduce", "-b", "8", "-e", "8"}
+		out := command(t, []string{promise}, args...)
+		require.Zero(t, out.code, out.stderr)
+		require.Contains(t, out.stderr, "launcher says 4, running with 1")
+		require.Contains(t, out.stderr, promise)
+		require.Contains(t, out.stdout, "world 1 rank, 1 host")
+		require.Contains(t, out.stdout, "a world of 1")
+
+		out = command(t, []string{promise}, append(args, "--strict")...)
+		require.Equal(t, 1, out.code)
+		require.Contains(t, out.stderr, "launcher says 4, running with 1")
+
+		out = command(t, []string{promise}, append(args, "--ranks", "2")...)
+		require.Zero(t, out.code, out.stderr)
+		require.Contains(t, out.stderr, "launcher says 4, running with 2")
+		require.Contains(t, out.stdout, "world 2 ranks")
+
+		out = command(t, []string{promise}, append(args, "--ranks", "4", "--strict")...)
+		require.Zero(t, out.code, out.stderr)
+		require.Empty(t, out.stderr)
+		require.Contains(t, out.stdout, "world 4 ranks")
+	}
+}
+
+func TestUC88_BenchOfOne(t *testing.T) {
+	out := command(t, nil, "bench", "all_reduce", "-o", "all", "-d", "all", "-b", "1K", "-e", "1K", "--ranks", "1", "--strict")
+	require.Zero(t, out.code, out.stderr)
+	require.Contains(t, out.stdout, "# a world of 1: nothing leaves the rank")
+	require.NotContains(t, out.stdout, "Avg bus")
+}
+
+func TestBenchJoinsLauncher(t *testing.T) {
+	// `gccl run` starts it, as anything else: it must not start ranks of its own.
+	out := command(t, nil, "run", "-n", "3", "--", os.Args[0], "bench", "broadcast", "-b", "64", "-e", "64", "-r", "all")
+	require.Zero(t, out.code, out.stderr)
+	require.Equal(t, 1, strings.Count(out.stdout, "world 3 ranks"), out.stdout)
+	out = command(t, nil, "run", "-n", "2", "--", os.Args[0], "bench", "broadcast", "--ranks", "3")
+	require.Equal(t, 2, out.code)
+	require.Contains(t, out.stderr, "--ranks 3, but gccl has started 2")
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"bench", "want one of all_reduce"},
+		{"bench all_reduce all_gather", "2 kinds given"},
+		{"bench all-reduce", `unknown kind "all-reduce"; want one of all_reduce`},
+		{"bench all_reduce -b 1KB", `"1KB" is no size; want bytes such as`},
+		{"bench all_reduce -b 64M -e 1M", "-e 1M is less than -b 64M"},
+		{"bench all_reduce -f 0", "want a whole number from 1"},
+		{"bench all_reduce -n 0", "want a whole number from 1"},
+		{"bench all_reduce -n 9999999999", "want a whole number from 1"},
+		{"bench all_reduce -w -1", "want a whole number from 0"},
+		{"bench all_reduce -m x", `invalid argument "x" for "-m, --agg-iters"`},
+		{"bench all_reduce -b 8 -e 16 -i 0", "-i 0; want at least 1"},
+		{"bench all_reduce -o xor", "accepted: sum, prod, max, min, avg"},
+		{"bench all_reduce -d float8", "bfloat16 (bf16), or all"},
+		{"bench all_reduce -r 2", "-r 2; want 0 to 1"},
+		{"bench all_reduce -r -1", "want a rank"},
+		{"bench all_reduce --algo zigzag", `--algo "zigzag"; all_reduce has ring`},
+		{"bench sendrecv --algo ring", "no algorithms to choose from"},
+		{"bench all_reduce --ranks 0", "want a whole number from 1"},
+		{"bench all_reduce --ranks 100000", "--ranks 100000; want 1 to 4096"},
+		{"bench all_reduce --transport ib", "want one of auto, shm, tcp"},
+		{"bench all_reduce --memory gpu", "want alloc or slice"},
+		{"bench all_reduce -d double -b 4 -e 4", "holds not one element"},
+		{"bench all_reduce -g 8", "unknown shorthand flag: 'g'"},
+		{"bench sendrecv --ranks 1", "needs at least 2 ranks"},
+		{"run", "no program to run"},
+		{"run -- ls", "-n 0; want 1 to 4096"},
+		{"run -n x -- ls", `"x"`},
+		{"run -n 2 --grace 0s -- ls", "--grace 0s"},
+		{"walk", `unknown command "walk"; want bench, run`},
+	} {
+		out := command(t, nil, strings.Fields(c.args)...)
+		require.Equal(t, 2, out.code, "%s: %s", c.args, out.stderr)
+		require.Contains(t, out.stderr, c.says, c.args)
+		require.Contains(t, out.stderr, "--help`")
+		require.Empty(t, out.stdout)
+	}
+	for _, env := range []string{"GCCL_RANK=1", "OMPI_COMM_WORLD_SIZE=many", "GCCL_DEBUG=loud"} {
+		out := command(t, []string{env}, "bench", "all_reduce", "-b", "8", "-e", "8", "--ranks", "1")
+		require.Equal(t, 2, out.code, env)
+		name, _, _ := strings.Cut(env, "=")
+		require.Contains(t, out.stderr, name)
+	}
+}
+
+func TestTooMuchMemoryIsAnError(t *testing.T) {
+	out := command(t, nil, "bench", "all_reduce", "-b", "8", "-e", "4194303T", "-f", "2")
+	require.Equal(t, 1, out.code)
+	require.Contains(t, out.stderr, "-e 4194303T needs ")
+	require.NotContains(t, out.stderr, "panic")
+	require.NotContains(t, out.stderr, "goroutine ")
+}
+
+func TestRunStatus(t *testing.T) {
+	out := command(t, nil, "run", "-n", "2", "--", "sh", "-c", "echo out; echo err >&2; exit $((GCCL_RANK * 5))")
+	require.Equal(t, 5, out.code)
+	require.Contains(t, out.stdout, "[1] out\n")
+	require.Contains(t, out.stderr, "[1] err\n")
+	require.Contains(t, out.stderr, "rank 1 (pid ")
+	require.Equal(t, 127, command(t, nil, "run", "-n", "1", "--", "no-such-program-of-gccl").code)
+	require.Equal(t, 128+9, command(t, nil, "run", "-n", "1", "--", "sh", "-c", "kill -9 $$").code)
+	out = command(t, nil, "run", "-n", "1", "echo", "-n", "8")
+	require.Equal(t, "[0] 8\n", out.stdout, "flags behind the program are its own")
+}
+
+// TestInterruptedBenchEnds interrupts a benchmark that would take hours.
+func TestInterruptedBenchEnds(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "10000000")
+	cmd.Env = quietEnvironment()
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	header := make([]byte, 64)
+	_, err = stdout.Read(header) // the ranks have met
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, 1, exit.ExitCode())
+	case <-time.After(2 * time.Minute):
+		_ = cmd.Process.Kill()
+		t.Fatal("still running two minutes after SIGINT")
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out := command(t, nil, "version")
+	require.Zero(t, out.code)
+	require.True(t, strings.HasPrefix(out.stdout, "gccl "))
+}
