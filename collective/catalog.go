@@ -45,6 +45,7 @@ var catalog = []Algorithm{
 	{Name: "chain", Kind: Broadcast, RankOrder: true, Build: chainBroadcast},
 	{Name: "direct", Kind: Broadcast, RankOrder: true, Build: directBroadcast},
 	{Name: "tree", Kind: Reduce, Build: binomialReduce},
+	{Name: "chain", Kind: Reduce, Build: chainReduce},
 	{Name: "direct", Kind: Reduce, RankOrder: true, Build: directReduce},
 	{Name: "pairwise", Kind: AllToAll, RankOrder: true, Build: pairwiseAllToAll},
 	{Name: "direct", Kind: AllToAll, RankOrder: true, Build: directAllToAll},

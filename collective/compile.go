@@ -47,14 +47,18 @@ func Compile(s Schedule, opt Options) (*Plan, error) {
 		pending: map[cell][]message{}, writes: map[cell][]int{}, extra: map[int32]int{},
 	}
 	steps := c.lower(c.saveInputs(s.Steps))
+	instrs, srcs := 0, 0
 	for k, st := range steps {
+		instrs += len(st)
 		for _, in := range st {
+			srcs += len(in.Srcs)
 			if in.Code != Send && in.Dst.Space != view {
 				cell := c.slot(in.Dst)
 				c.writes[cell] = append(c.writes[cell], k)
 			}
 		}
 	}
+	c.ops, c.srcs = make([]Op, 0, instrs), make([]Ref, 0, srcs)
 	for k, st := range steps {
 		c.emit(k, st)
 	}
@@ -62,7 +66,7 @@ func Compile(s Schedule, opt Options) (*Plan, error) {
 		return nil, fmt.Errorf("collective: rank %d: the schedule's %d steps make more than 2^31 ops, sources or temps", s.Rank, len(s.Steps))
 	}
 	c.markLast()
-	p := &Plan{Shape: s.Shape, Rank: s.Rank, Options: opt, Pieces: s.Pieces, Temps: c.packTemps(), Views: len(c.views), Ops: c.ops, Srcs: c.srcs, SendsTemp: c.sendsTemp}
+	p := &Plan{Shape: s.Shape, Rank: s.Rank, Options: opt, Pieces: s.Pieces, Temps: c.packTemps(), Views: len(c.views), Ops: slices.Clone(c.ops), Srcs: slices.Clone(c.srcs), SendsTemp: c.sendsTemp}
 	for peer := range c.sent {
 		p.To = append(p.To, peer)
 	}

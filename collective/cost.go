@@ -46,9 +46,9 @@ func (s *Schedule) Cost() Cost {
 }
 
 // Hops returns how many messages follow one another at least, from the first that any
-// rank sends to the last that any rank needs: the α of an α-β model. It wants the
-// schedules of all ranks, as Verify does, and gives -1 where a rank waits for
-// ever.
+// rank sends to the last that any rank needs: the α of an α-β model. What one rank sends counts as
+// sent at once; Cost.Steps tells how often a rank has to send. It wants the schedules of all
+// ranks, as Verify does, and gives -1 where a rank waits for ever.
 func Hops(all []Schedule) int {
 	type pair struct{ from, to int }
 	flying := map[pair][]int{} // per message, the messages that came before it and itself

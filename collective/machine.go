@@ -73,7 +73,7 @@ type traffic struct {
 
 func newGraph(v *resolved) *graph {
 	cells := len(v.number)
-	g := &graph{plan: v, writer: make([]int32, cells), readers: make([][]int32, cells), peers: map[int32]*traffic{}}
+	g := &graph{plan: v, edges: make([][2]int32, 0, 2*len(v.Ops)+2*len(v.Srcs)), writer: make([]int32, cells), readers: make([][]int32, cells), peers: map[int32]*traffic{}}
 	for i := range g.writer {
 		g.writer[i] = -1
 	}

@@ -56,7 +56,7 @@ type resolved struct {
 
 func resolve(p *Plan) *resolved {
 	v := &resolved{
-		Plan: p, memory: newMemory(p.Shape, p.Rank, p.Pieces, p.InPlace), number: map[cell]int32{},
+		Plan: p, memory: newMemory(p.Shape, p.Rank, p.Pieces, p.InPlace), number: make(map[cell]int32, len(p.Ops)),
 		dst: make([]int32, len(p.Ops)), src: make([]int32, len(p.Srcs)),
 	}
 	for i := range p.Ops {

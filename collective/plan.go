@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"strings"
 	"unsafe"
 )
 
@@ -45,7 +46,12 @@ const (
 
 var opNames = [...]string{"send", "recv", "view", "fold", "copy", "reuse"}
 
-func (c OpCode) String() string { return opNames[c] }
+func (c OpCode) String() string {
+	if int(c) < len(opNames) {
+		return opNames[c]
+	}
+	return fmt.Sprintf("op(%d)", uint8(c))
+}
 
 // Op is one action of a plan. It holds no pointers.
 type Op struct {
@@ -93,7 +99,7 @@ func (p *Plan) Sources(o *Op) []Ref {
 
 // Bytes is the memory that the plan holds.
 func (p *Plan) Bytes() int {
-	return int(unsafe.Sizeof(*p)) + len(p.Ops)*int(unsafe.Sizeof(Op{})) + len(p.Srcs)*int(unsafe.Sizeof(Ref{})) + 4*len(p.To)
+	return int(unsafe.Sizeof(*p)) + cap(p.Ops)*int(unsafe.Sizeof(Op{})) + cap(p.Srcs)*int(unsafe.Sizeof(Ref{})) + 4*cap(p.To)
 }
 
 // describe prints op i for errors.
@@ -101,13 +107,36 @@ func (p *Plan) describe(i int) string {
 	o := &p.Ops[i]
 	switch o.Code {
 	case OpSend:
-		return fmt.Sprintf("send of %v to rank %d (message %d)", p.Sources(o)[0], o.Peer, o.Msg)
-	case OpRecv, OpView:
-		return fmt.Sprintf("receive from rank %d (message %d)", o.Peer, o.Msg)
+		lent := ""
+		if p.Sources(o)[0].Flags&Lend != 0 {
+			lent = ", lent"
+		}
+		return fmt.Sprintf("send of %v to rank %d (message %d)%s", p.Sources(o)[0], o.Peer, o.Msg, lent)
+	case OpRecv:
+		return fmt.Sprintf("receive of message %d from rank %d into %v", o.Msg, o.Peer, o.Dst)
+	case OpView:
+		return fmt.Sprintf("view %d of message %d from rank %d", o.Dst.Block, o.Msg, o.Peer)
 	case OpReuse:
-		return fmt.Sprintf("reuse of message %d to rank %d", o.Msg, o.Peer)
+		return fmt.Sprintf("reuse of message %d to rank %d (%d behind)", o.Msg, o.Peer, o.Behind())
 	}
-	return fmt.Sprintf("%v into %v", o.Code, o.Dst)
+	var sum strings.Builder
+	for k, src := range p.Sources(o) {
+		if k > 0 {
+			sum.WriteString(" + ")
+		}
+		sum.WriteString(src.String())
+		if src.Flags&Scaled != 0 {
+			sum.WriteString(" scaled")
+		}
+		if src.Flags&Last != 0 {
+			sum.WriteString(" last")
+		}
+		if sum.Len() > maxText {
+			sum.WriteString(" …")
+			break
+		}
+	}
+	return fmt.Sprintf("%v %v = %v", o.Code, o.Dst, sum.String())
 }
 
 func (r Ref) String() string {

@@ -65,7 +65,7 @@ func planMutants(p *Plan) iter.Seq2[string, *Plan] {
 
 // A mutant of a plan that Verify passes is one that no run finds fault with.
 func TestMutantsOfPlans(t *testing.T) {
-	most, runs := 5, 60
+	most, runs := 4, 60
 	if testing.Short() {
 		most, runs = 3, 20
 	}

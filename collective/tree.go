@@ -26,21 +26,20 @@ func treeAllReduce(s Shape, r int) Schedule {
 		tree := doubleTree{s.Ranks, t}
 		at := tree.position(r)
 		top := 2 * tree.height(0)
-		// Up.
-		sum, operands := b.in(t), []Slot(nil)
-		below := tree.children(at)
+		// Up. Sums are in the order of positions.
+		sum, below := b.in(t), tree.children(at)
+		var before, after []Slot
 		for i, c := range below {
-			if c > at && len(operands) == i { // between what comes from before and after
-				operands = append(operands, b.in(t))
-			}
 			part := b.temp(1+i, t)
-			operands = append(operands, part)
+			if c < at {
+				before = append(before, part)
+			} else {
+				after = append(after, part)
+			}
 			add(2*tree.height(c), recv(tree.rank(c), part))
 		}
 		if len(below) > 0 {
-			if len(operands) == len(below) {
-				operands = append(operands, b.in(t))
-			}
+			operands := append(append(before, sum), after...)
 			if sum = b.temp(0, t); at == 0 {
 				sum = b.out(t)
 			}

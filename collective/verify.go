@@ -121,7 +121,7 @@ func verifyWorld(w *world) ([][]int32, error) {
 func (w *world) runLinear() ([][]int32, error) {
 	w.reset()
 	n := len(w.plans)
-	pc, queued, queue := make([]int, n), make([]bool, n), make([]int32, 0, 2*n)
+	pc, queued, queue := make([]int, n), make([]bool, n), make([]int32, 0, 4*n)
 	wake := func(r int32) {
 		if !queued[r] {
 			queued[r] = true

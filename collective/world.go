@@ -16,16 +16,11 @@ type world struct {
 
 // rankState is one rank's memory.
 type rankState struct {
-	cells   []int32     // values
-	sent    [][]sending // of each cell, what was sent from it since it was written
+	cells   []int32 // values
+	sent    []int32 // of each cell, the last op that sent it since it was written; -1 without
+	before  []int32 // of such an op, the one before it
 	views   []parcelRef
 	viewOut []bool
-}
-
-// sending is a message whose memory is not known to be free again.
-type sending struct {
-	pipe int32
-	msg  uint32
 }
 
 // pipe holds the messages from one rank to another.
@@ -67,10 +62,16 @@ func newWorld(plans []*Plan) *world {
 				w.pipes = append(w.pipes, pipe{from: ends[0], to: ends[1]})
 			}
 			of[i] = id
+			if o.Code == OpSend {
+				w.pipes[id].taken++
+			}
 		}
 		w.plans, w.pipeOf = append(w.plans, v), append(w.pipeOf, of)
 		n := len(v.number)
-		w.ranks[r] = rankState{cells: make([]int32, n), sent: make([][]sending, n), views: make([]parcelRef, p.Views), viewOut: make([]bool, p.Views)}
+		w.ranks[r] = rankState{cells: make([]int32, n), sent: make([]int32, n), before: make([]int32, len(p.Ops)), views: make([]parcelRef, p.Views), viewOut: make([]bool, p.Views)}
+	}
+	for i := range w.pipes {
+		w.pipes[i].parcels = make([]parcel, 0, w.pipes[i].taken)
 	}
 	return w
 }
@@ -85,7 +86,7 @@ func (w *world) reset() {
 		clear(st.cells)
 		clear(st.viewOut)
 		for i := range st.sent {
-			st.sent[i] = st.sent[i][:0]
+			st.sent[i] = -1
 		}
 		in, _ := p.Shape.Kind.Blocks(p.Shape.Ranks)
 		for c := 0; p.Shape.HasIn(r) && c < in*p.Pieces; c++ {
@@ -137,7 +138,7 @@ func (w *world) step(r, i, room int) (bool, error) {
 			return false, hazard("a send of a view or scaled memory")
 		}
 		to.parcels = append(to.parcels, parcel{c, st.cells[c], src.Piece, src.Flags&Lend != 0})
-		st.sent[c] = append(st.sent[c], sending{id, o.Msg})
+		st.before[i], st.sent[c] = st.sent[c], int32(i)
 		w.touched = append(w.touched, id)
 		return true, nil
 	case OpReuse:
@@ -203,12 +204,12 @@ func (w *world) step(r, i, room int) (bool, error) {
 		}
 	}
 	c := v.dst[i]
-	for _, m := range st.sent[c] {
-		if to := &w.pipes[m.pipe]; to.reused <= m.msg {
-			return false, hazard("rank %d may still read message %d, sent from there", to.to, m.msg)
+	for k := st.sent[c]; k >= 0; k = st.before[k] {
+		if to, m := &w.pipes[w.pipeOf[r][k]], v.Ops[k].Msg; to.reused <= m {
+			return false, hazard("rank %d may still read message %d, sent from there", to.to, m)
 		}
 	}
-	st.sent[c] = st.sent[c][:0]
+	st.sent[c] = -1
 	st.cells[c] = value
 	return true, nil
 }
