@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -73,5 +72,3 @@ func (c Config) validate() (Config, error) {
 	c.Addr = c.Addr.Unmap()
 	return c, nil
 }
-
-var errUnsupported = fmt.Errorf("tcp: raw sockets are driven on Linux only: %w", errors.ErrUnsupported)

@@ -127,18 +127,24 @@ func (c *conn) progress() bool {
 	return moved
 }
 
-// push writes on all flows until they take no more or enough was written.
+// push writes on all flows in turn, until they take no more or enough was written.
 func (c *conn) push() (moved bool) {
 	if c.unsendable != nil {
 		return false
 	}
-	for i := range c.flows {
-		if c.flows[i].push() {
-			moved = true
+	for budget := enough; budget > 0; {
+		before := budget
+		for i := range c.flows {
+			n := c.flows[i].push()
+			if c.unsendable != nil {
+				return true
+			}
+			budget -= n
 		}
-		if c.gone || c.unsendable != nil {
+		if budget == before {
 			return moved
 		}
+		moved = true
 	}
 	return moved
 }

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 
@@ -180,8 +179,8 @@ func (e *endpoint) deliver(m *meet) {
 	m.conn.arrived.Store(l)
 	for _, fd := range l.fds {
 		if err := e.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
-			m.err = errors.Join(transport.ErrGone, err)
-			m.conn.failure.Store(&m.err)
+			err = fmt.Errorf("%w: %w", transport.ErrGone, err)
+			m.conn.failure.Store(&err)
 			e.poke()
 		}
 	}

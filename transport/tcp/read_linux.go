@@ -228,7 +228,7 @@ func (f *flow) place(s *stream, h *header) error {
 		if h.place != uint32(r.place) {
 			return fmt.Errorf("message %d of stream %d lies at %d, want %d", h.number, h.stream, h.place, uint32(r.place))
 		}
-		if r.asked != nothing && !s.isAsked(m) || r.direct {
+		if r.asked != nothing && !s.matches(m, r.tag, len(r.dst)) || r.direct {
 			return nil
 		}
 	}
@@ -248,15 +248,14 @@ func (f *flow) place(s *stream, h *header) error {
 	return nil
 }
 
-// isAsked checks that m, the next message, is the one asked for, and ends the
+// matches checks that m, the next message, is the one asked for, and ends the
 // stream if not.
-func (s *stream) isAsked(m *incomingMessage) bool {
-	r := &s.rx
-	if m.tag == r.tag && int(m.bytes) == len(r.dst) {
+func (s *stream) matches(m *incomingMessage, tag uint32, n int) bool {
+	if m.tag == tag && int(m.bytes) == n {
 		return true
 	}
 	s.fail("receive", &transport.TagError{
-		Seq: s.conn.endpoint.options.FirstSeq + r.consumed, Tag: m.tag, WantTag: r.tag, Bytes: int(m.bytes), WantBytes: len(r.dst),
+		Seq: s.conn.endpoint.options.FirstSeq + s.rx.consumed, Tag: m.tag, WantTag: tag, Bytes: int(m.bytes), WantBytes: n,
 	})
 	return false
 }

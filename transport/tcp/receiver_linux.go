@@ -97,7 +97,6 @@ func (s *stream) owe() {
 // post asks for the next message, of len(dst) bytes; a View of it if dst is nil,
 // of n. The message may have begun or even be complete.
 func (s *stream) post(how int, tag uint32, n int, dst []byte) {
-	s.prepare()
 	r := &s.rx
 	m := r.at(r.consumed)
 	r.asked, r.tag = how, tag

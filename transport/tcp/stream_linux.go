@@ -150,10 +150,11 @@ func (s *stream) ask(how int, tag uint32, n int, dst []byte) (bool, error) {
 	c, r := s.conn, &s.rx
 	switch {
 	case r.asked == nothing:
-		s.post(how, tag, n, dst)
-		if m := r.at(r.consumed); m.known && !s.isAsked(m) {
+		s.prepare()
+		if m := r.at(r.consumed); m.known && !s.matches(m, tag, n) {
 			return false, s.err
 		}
+		s.post(how, tag, n, dst)
 	case r.asked == showing:
 		return false, s.fail("receive", errViewOut)
 	case r.asked != how || r.tag != tag || len(r.dst) != n || how == receiving && n > 0 && &r.dst[0] != &dst[0]:

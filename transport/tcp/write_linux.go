@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	batch    = 8       // frames written by one call
-	enough   = 1 << 20 // bytes that one push or pump moves on a flow at most
-	gatherTo = 512 << 10
+	batch    = 8         // frames written by one call
+	enough   = 1 << 20   // bytes that one push or pump moves at most, about
+	gatherTo = 512 << 10 // bytes offered to the kernel before the next flow has its turn, for all flows together
 )
 
 // flow is one socket of a connection.
@@ -74,8 +74,9 @@ func (f *flow) fill() {
 		c.toCredit &^= 1 << i
 		f.add(&header{kind: kindCredit, stream: uint16(i), credit: c.streams[i].rx.tell(c)}, nil, 0, nil)
 	}
+	most := gatherTo / len(c.flows)
 	blocked := uint64(0) // streams that have nothing for this flow now
-	for f.queued < batch && bytes < gatherTo {
+	for f.queued < batch && bytes < most {
 		able := c.toSend &^ blocked
 		if able == 0 {
 			break
@@ -99,54 +100,45 @@ func (f *flow) parting() bool {
 	return f.queued > 0 && f.frames[(f.first+f.queued-1)%batch].kind == kindBye
 }
 
-// push writes until the kernel takes no more, nothing is left, or enough.
-func (f *flow) push() (moved bool) {
-	for written := 0; written < enough; {
-		f.fill()
-		if f.queued == 0 {
-			return moved
-		}
-		want := f.gather()
-		n, errno := sendmsg(f.fd, &f.msg)
-		switch errno {
-		case 0:
-		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
-			return moved
-		default:
-			f.conn.cannotSend(isGone(errno))
-			return true
-		}
-		moved = true
-		written += n
-		f.advance(n)
-		if n < want {
-			return moved // the next call would find it full
-		}
+// push writes what one call takes and returns how many bytes that was: 0 when
+// the kernel takes no more, nothing may be sent, or writing failed.
+func (f *flow) push() int {
+	f.fill()
+	if f.queued == 0 {
+		return 0
 	}
-	return moved
+	f.gather()
+	n, errno := sendmsg(f.fd, &f.msg)
+	switch errno {
+	case 0:
+	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+		return 0
+	default:
+		f.conn.cannotSend(isGone(errno))
+		return 0
+	}
+	f.advance(n)
+	return n
 }
 
 // gather describes the queued frames to the kernel.
-func (f *flow) gather() (bytes int) {
+func (f *flow) gather() {
 	n := 0
 	for i := range f.queued {
 		r := &f.frames[(f.first+i)%batch]
 		skip := r.written
 		if skip < headerSize {
 			point(&f.vector[n], r.header[skip:])
-			bytes += headerSize - skip
 			n++
 			skip = headerSize
 		}
 		if rest := r.data[skip-headerSize:]; len(rest) > 0 {
 			point(&f.vector[n], rest)
-			bytes += len(rest)
 			n++
 		}
 	}
 	f.msg.Iov = &f.vector[0]
 	f.msg.SetIovlen(n)
-	return bytes
 }
 
 // advance takes n written bytes off the queue.

@@ -137,6 +137,10 @@ func testHookFlip(t *testing.T, open Provider) {
 			w.same(pattern(0, n), w.receive(b.Stream(0), 1, n), "before the flip")
 			w.send(a.Stream(0), 1, second)
 			var err error
+			if bit == 1 { // let it lie there for a while first
+				w.send(a.Stream(1), 1, pattern(2, 8))
+				w.same(pattern(2, 8), w.receive(b.Stream(1), 1, 8), "another stream")
+			}
 			if bit == 5 {
 				err = w.fails("a view", func() error {
 					p, err := b.Stream(0).View(1, n)
