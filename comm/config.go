@@ -40,7 +40,7 @@ type Config struct {
 	CallTimeout time.Duration // of every call; 0: 10 min
 	WarnAfter   time.Duration // log the ranks that a call waits for; 0: 10 s
 
-	Logger *slog.Logger   // nil: slog's default
+	Logger *slog.Logger   // nil: warnings to stderr
 	Driver *engine.Driver // nil: one for the process
 
 	// Lanes is how many rounds of a message are in flight, 1…16; 0: 4. MaxMessage is the longest piece on the wire in bytes;
@@ -197,7 +197,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("comm: Config.Rank is %d of Size %d", c.Rank, c.Size)
 	}
 	if c.Logger == nil {
-		c.Logger = slog.Default()
+		c.Logger, _ = stderrLogger("warn")
 	}
 	if c.Driver == nil {
 		c.Driver = processDriver()
