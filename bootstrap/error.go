@@ -18,7 +18,8 @@ var (
 	ErrTimeout = errors.New("ranks are missing at the timeout") // [*MissingError], [*LateError]
 )
 
-// MissingError says which ranks had not joined when the time to join was over. It is [ErrTimeout] and the context's error.
+// MissingError says which ranks had not joined when the time to join was over. It is the context's error, and
+// [ErrTimeout] unless the context was cancelled.
 type MissingError struct {
 	Root    string // address, or addresses that were tried
 	World   int
@@ -32,7 +33,11 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bootstrap with the root at %s timed out after %v: ", e.Root, e.Elapsed.Round(time.Millisecond))
+	end := "timed out"
+	if errors.Is(e.cause, context.Canceled) {
+		end = "was cancelled"
+	}
+	fmt.Fprintf(&b, "bootstrap with the root at %s %s after %v: ", e.Root, end, e.Elapsed.Round(time.Millisecond))
 	if e.Joined == 0 {
 		b.WriteString("the root was not reached; is rank 0 up, and does a firewall let the port through?")
 	} else {
@@ -45,7 +50,9 @@ func (e *MissingError) Error() string {
 }
 
 // Unwrap returns ErrTimeout, the context's error and the last failure.
-func (e *MissingError) Unwrap() []error { return nonNil(ErrTimeout, e.cause, e.Err) }
+func (e *MissingError) Unwrap() []error {
+	return nonNil(timeoutUnlessCancelled(e.cause), e.cause, e.Err)
+}
 
 func progressText(world, joined int, missing, left []int) string {
 	s := fmt.Sprintf("%d of %d joined", joined, world)
@@ -70,7 +77,7 @@ const (
 	RefusedUsed                           // the id already made a world
 	RefusedUnreachable                    // a rank listens at an address that others cannot reach
 	RefusedMissing                        // ranks are missing at the root's deadline
-	RefusedClosed                         // the root was closed
+	RefusedClosed                         // the root was closed, or rank 0, who serves it, failed
 )
 
 // RefusedError is a root's refusal. It is [ErrRefused]; with Code RefusedMissing also [ErrTimeout].
@@ -128,7 +135,8 @@ func (e *PeerError) Unwrap() error {
 	return ErrDead
 }
 
-// LateError is returned when a call's context ended while ranks were still to come. It is [ErrTimeout] and the context's error.
+// LateError is returned when a call's context ended while ranks were still to come. It is the context's error, and
+// [ErrTimeout] unless the context was cancelled.
 type LateError struct {
 	Op      string
 	Seq     uint64 // of the collective on this session, from 1; 0 for point-to-point
@@ -146,7 +154,14 @@ func (e *LateError) Error() string {
 }
 
 // Unwrap returns ErrTimeout and the context's error.
-func (e *LateError) Unwrap() []error { return nonNil(ErrTimeout, e.Err) }
+func (e *LateError) Unwrap() []error { return nonNil(timeoutUnlessCancelled(e.Err), e.Err) }
+
+func timeoutUnlessCancelled(cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		return nil
+	}
+	return ErrTimeout
+}
 
 func nonNil(errs ...error) []error {
 	return slices.DeleteFunc(errs, func(e error) bool { return e == nil })

@@ -7,5 +7,4 @@ func Addrs(s Session) []netip.AddrPort { return s.(*session).addrs }
 
 var (
 	FormatRanks = formatRanks
-	PortHolder  = portHolder
 )

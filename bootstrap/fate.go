@@ -41,19 +41,38 @@ func (s *session) abort(n Notice, except *link) {
 	if s.aborted != nil || s.closing {
 		return
 	}
-	s.aborted = &n
 	s.floodLocked(abortFrame(n), except)
+	s.abortedLocked(n)
+}
+
+func (s *session) abortedLocked(n Notice) {
+	s.aborted = &n
 	s.notices <- n // has room for the only one
 	close(s.notices)
 	s.changeLocked()
 	s.log.Warn("aborted", "from", n.From, "reason", n.Reason)
 }
 
+// givenUp is what a rank does that hears of its own death: the others go on without it, so the error is its alone, and it
+// leaves for good.
+func (s *session) givenUp(by int, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	for l := range s.links {
+		l.end()
+	}
+	if s.aborted == nil {
+		s.abortedLocked(Notice{From: by, Reason: "the others gave this rank up: " + reason})
+	}
+}
+
 // rankDied enters the death of rank, as rank by saw it.
 func (s *session) rankDied(rank, by int, reason string, except *link) {
 	if rank == s.rank {
-		// Somebody gave us up, and the others go on without us.
-		s.abort(Notice{From: by, Reason: "it gave this rank up: " + reason}, nil)
+		s.givenUp(by, reason)
 		return
 	}
 	s.mu.Lock()
@@ -67,10 +86,16 @@ func (s *session) rankDied(rank, by int, reason string, except *link) {
 		what += ", seen by rank " + formatRanks([]int{by})
 	}
 	s.fate[rank] = fate{status: Dead, reason: what}
+	s.deaths++
 	b := appendHeader(nil, frameDead, 8+len(reason))
 	b = binary.BigEndian.AppendUint32(b, uint32(rank))
 	b = binary.BigEndian.AppendUint32(b, uint32(by))
 	s.floodLocked(append(b, reason...), except)
+	for l := range s.links {
+		if l.peer == rank { // it may live and only have lost another link: it hears the news, and is not listened to any more
+			l.end()
+		}
+	}
 	s.changeLocked()
 	s.log.Warn("a rank is dead", "dead", rank, "address", s.addrs[rank], "seen_by", by, "reason", reason)
 }

@@ -33,8 +33,9 @@ type hub struct {
 }
 
 const (
-	maxWaiting = 1024 // callers for sessions that are not there yet; the oldest makes room
-	maxOver    = 4096 // ended sessions that are remembered
+	maxWaiting = 1024               // callers for sessions that are not there yet; the oldest makes room
+	maxWait    = 2 * DefaultTimeout // longer than any caller waits itself
+	maxOver    = 4096               // ended sessions that are remembered
 	helloSize  = 17
 )
 
@@ -43,24 +44,32 @@ type caller struct {
 	conn  net.Conn
 	r     *bufio.Reader
 	hello hello
+	since time.Time
 }
 
 // hello is the first frame of a connection between ranks.
 type hello struct {
 	session  uint64
 	from, to uint32
-	ring     bool // dialer is acceptor's previous rank in the ring
+	use      purpose
 }
+
+// purpose is what a connection between ranks is for.
+type purpose uint8
+
+const (
+	forMessages purpose = iota
+	forRing             // the dialer is the acceptor's previous rank in the ring
+	forAsking           // whether the session is there: the answer is welcome or no entry, and the end
+	purposes
+)
 
 func (h hello) frame() []byte {
 	b := appendHeader(nil, frameHello, helloSize)
 	b = binary.BigEndian.AppendUint64(b, h.session)
 	b = binary.BigEndian.AppendUint32(b, h.from)
 	b = binary.BigEndian.AppendUint32(b, h.to)
-	if h.ring {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return append(b, byte(h.use))
 }
 
 // newHub serves ln, which it owns from now on.
@@ -84,30 +93,30 @@ func (h *hub) greet(conn net.Conn) {
 	r := bufio.NewReaderSize(conn, readSize)
 	t, body, err := readFrame(r, helloSize)
 	f := fields{b: body}
-	hi := hello{session: f.u64(), from: f.u32(), to: f.u32(), ring: f.u8() == 1}
-	if err != nil || t != frameHello || f.bad {
+	hi := hello{session: f.u64(), from: f.u32(), to: f.u32(), use: purpose(f.u8())}
+	if err != nil || t != frameHello || f.bad || hi.use >= purposes {
 		h.log.Warn("a rank connected and did not say for which session", "peer", conn.RemoteAddr(), "error", err)
 		conn.Close()
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	c := caller{conn, r, hi}
+	c := caller{conn, r, hi, time.Now()}
 
 	h.mu.Lock()
 	s := h.sessions[hi.session]
 	_, over := h.over[hi.session]
-	var bump *caller
+	if hi.use == forAsking {
+		h.mu.Unlock()
+		h.answer(conn, s != nil || over)
+		return
+	}
 	if s == nil && !over && !h.closed {
-		if len(h.waiting) == maxWaiting {
-			bump = &caller{}
-			*bump = h.waiting[0]
+		for len(h.waiting) > 0 && (len(h.waiting) == maxWaiting || c.since.Sub(h.waiting[0].since) > maxWait) {
+			h.waiting[0].conn.Close()
 			h.waiting = h.waiting[1:]
 		}
 		h.waiting = append(h.waiting, c)
 		h.mu.Unlock()
-		if bump != nil {
-			bump.conn.Close()
-		}
 		return
 	}
 	h.mu.Unlock()
@@ -125,6 +134,17 @@ func (h *hub) take(s *session, c caller) {
 	c.conn.SetDeadline(time.Now().Add(auth.Timeout))
 	c.conn.Write(makeFrame(frameNoEntry, []byte(reason)))
 	c.conn.Close()
+}
+
+// answer tells whether a session is there, or was.
+func (h *hub) answer(conn net.Conn, yes bool) {
+	conn.SetDeadline(time.Now().Add(auth.Timeout))
+	frame := makeFrame(frameWelcome, nil)
+	if !yes {
+		frame = makeFrame(frameNoEntry, []byte("it is not there"))
+	}
+	conn.Write(frame)
+	conn.Close()
 }
 
 // enter makes the session reachable.

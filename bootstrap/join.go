@@ -123,6 +123,8 @@ func Join(ctx context.Context, c Config) (Session, error) {
 		if root != nil {
 			if errors.Is(err, ErrTimeout) {
 				root.refuse(root.missing(), true) // the others hear it from us, with the names
+			} else {
+				root.refuse(&RefusedError{Code: RefusedClosed, Ranks: []int{0}, Text: "rank 0, which serves it, failed: " + err.Error()}, true)
 			}
 			root.Close()
 		}
@@ -147,12 +149,12 @@ func (c *Config) serveRoot(ctx context.Context) (*Root, error) {
 			c.Roots = []string{address}
 			return root, nil
 		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("root address %s: %w", address, err))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("rank 0 serves the root, and cannot: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("rank 0 serves the root, and cannot: %w", joined(errs))
 }
 
 func (c *Config) join(ctx context.Context, root *Root) (*session, error) {

@@ -282,7 +282,7 @@ func TestUC25_PortRange(t *testing.T) {
 			c.Network, c.Ports, c.Timeout = n.Host(host(0)), ports, 5*time.Second
 			_, err := bootstrap.Join(context.Background(), c)
 			if errors.Is(err, bootstrap.ErrTimeout) {
-				return // the one that found no port is missing for the others
+				return // the one that found no port is missing for the others, unless it is rank 0, who tells them
 			}
 			assert.ErrorContains(t, err, "all of the range's 4 ports (42000-42003) at 192.0.2.1 are taken")
 		})
@@ -394,4 +394,18 @@ func TestUC21_FiveHundredRanks(t *testing.T) {
 	}
 	require.NoError(t, root.Close())
 	require.Less(t, time.Duration(joined.Load()), time.Minute)
+}
+
+func TestCancelledJoin(t *testing.T) {
+	inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(time.Second, cancel)
+		for r := range 2 {
+			_, err := bootstrap.Join(ctx, config(n, id, r, 3))
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, bootstrap.ErrTimeout)
+			require.ErrorContains(t, err, "was cancelled")
+		}
+		require.Zero(t, n.Conns())
+	})
 }

@@ -191,6 +191,12 @@ func (l *link) read(r *bufio.Reader) {
 
 // handle acts on one frame. An error ends the link.
 func (s *session) handle(l *link, t frameType, body []byte) error {
+	s.mu.Lock()
+	shunned := s.fate[l.peer].status == Dead
+	s.mu.Unlock()
+	if shunned {
+		return nil
+	}
 	f := fields{b: body}
 	switch t {
 	case frameGather:

@@ -126,31 +126,42 @@ func (s *session) Recv(ctx context.Context, from int, tag uint64) ([]byte, error
 		s.mu.Lock()
 		changed := s.changed
 		err := s.recvErrorLocked(op, from)
+		watch := err == nil && s.deaths > 0 && from != s.rank && s.to[from] == nil
+		s.mu.Unlock()
+		if watch {
+			// With the ring cut, news of this rank may not reach us any more. A link of our own tells.
+			_, err = s.linkTo(ctx, op, from)
+		} else if err == nil && ctx.Err() == nil {
+			select {
+			case b := <-arrived:
+				return b, nil
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
 		if err == nil && ctx.Err() != nil {
 			err = &LateError{Op: op, Missing: []int{from}, Elapsed: time.Since(start), Err: ctx.Err()}
 		}
 		if err != nil {
-			select {
-			case b := <-arrived: // it was faster
-				s.mu.Unlock()
-				return b, nil
-			default:
-			}
-			w := slices.DeleteFunc(s.box.waiting[at], func(c chan []byte) bool { return c == arrived })
-			if s.box.waiting[at] = w; len(w) == 0 {
-				delete(s.box.waiting, at)
-			}
-			s.mu.Unlock()
-			return nil, err
-		}
-		s.mu.Unlock()
-		select {
-		case b := <-arrived:
-			return b, nil
-		case <-changed:
-		case <-ctx.Done():
+			return s.leaveMailbox(at, arrived, err)
 		}
 	}
+}
+
+// leaveMailbox takes a waiting Recv out again, which returns err, unless its message was faster.
+func (s *session) leaveMailbox(at envelope, arrived chan []byte, err error) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case b := <-arrived:
+		return b, nil
+	default:
+	}
+	w := slices.DeleteFunc(s.box.waiting[at], func(c chan []byte) bool { return c == arrived })
+	if s.box.waiting[at] = w; len(w) == 0 {
+		delete(s.box.waiting, at)
+	}
+	return nil, err
 }
 
 // recvErrorLocked returns why no message of rank from can come any more, or nil. A rank that closed may have sent before; its

@@ -76,6 +76,9 @@ func bindError(address string, err error) error {
 		}
 		return fmt.Errorf("listen at %s: the port is held by %s: %w", address, who, err)
 	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return fmt.Errorf("listen at %s: this is no address of this host; is rank 0 on the host that was meant? %w", address, err)
+	}
 	return fmt.Errorf("listen at %s: %w", address, err)
 }
 

@@ -30,7 +30,7 @@ func (s *session) accept(c caller) (reason string) {
 		return fmt.Sprintf("there is no other rank %d", from)
 	case s.fate[from].status != Unknown:
 		return fmt.Sprintf("rank %d is %s: %s", from, s.fate[from].status, s.fate[from].reason)
-	case c.hello.ring && (from != (s.rank+s.size-1)%s.size || s.prev != nil):
+	case c.hello.use == forRing && (from != (s.rank+s.size-1)%s.size || s.prev != nil):
 		return fmt.Sprintf("rank %d is not awaited in the ring", from)
 	}
 	l := s.startLinkLocked(c.conn, c.r, from)
@@ -38,7 +38,7 @@ func (s *session) accept(c caller) (reason string) {
 	if s.aborted != nil {
 		l.put(abortFrame(*s.aborted), nil)
 	}
-	if c.hello.ring {
+	if c.hello.use == forRing {
 		s.prev = l
 		s.changeLocked()
 	}
@@ -51,7 +51,7 @@ func (s *session) formRing(ctx context.Context) error {
 		return nil
 	}
 	nextRank, prevRank := (s.rank+1)%s.size, (s.rank+s.size-1)%s.size
-	conn, r, err := s.dial(ctx, "connect the ring", nextRank, true)
+	conn, r, err := s.dial(ctx, "connect the ring", nextRank, forRing)
 	s.mu.Lock()
 	prevIsHere := s.prev != nil
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *session) linkTo(ctx context.Context, op string, to int) (*link, error) 
 		s.dialing[to] = busy
 		s.mu.Unlock()
 
-		conn, r, err := s.dial(ctx, op, to, false)
+		conn, r, err := s.dial(ctx, op, to, forMessages)
 		s.mu.Lock()
 		delete(s.dialing, to)
 		close(busy)
@@ -128,7 +128,7 @@ func (s *session) linkTo(ctx context.Context, op string, to int) (*link, error) 
 }
 
 // dial connects to a peer's session and waits until it is let in, for as long as ctx and the session last.
-func (s *session) dial(ctx context.Context, op string, to int, ring bool) (net.Conn, *bufio.Reader, error) {
+func (s *session) dial(ctx context.Context, op string, to int, use purpose) (net.Conn, *bufio.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -140,7 +140,7 @@ func (s *session) dial(ctx context.Context, op string, to int, ring bool) (net.C
 		conn, err := dialProven(ctx, s.hub.net, address, s.hub.secret, s.hub.service)
 		if err == nil {
 			var r *bufio.Reader
-			if r, err = s.call(ctx, conn, to, ring); err == nil {
+			if r, err = s.call(ctx, conn, to, use); err == nil {
 				return conn, r, nil
 			}
 			conn.Close()
@@ -176,10 +176,10 @@ type noEntry struct{ reason string }
 func (e *noEntry) Error() string { return e.reason }
 
 // call says hello and waits for the welcome.
-func (s *session) call(ctx context.Context, conn net.Conn, to int, ring bool) (*bufio.Reader, error) {
+func (s *session) call(ctx context.Context, conn net.Conn, to int, use purpose) (*bufio.Reader, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	hi := hello{session: s.id, from: uint32(s.rank), to: uint32(to), ring: ring}
+	hi := hello{session: s.id, from: uint32(s.rank), to: uint32(to), use: use}
 	if _, err := conn.Write(hi.frame()); err != nil {
 		return nil, err
 	}

@@ -108,6 +108,7 @@ type session struct {
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced when fate, aborted, links or closing change
 	fate       []fate        // by rank
+	deaths     int           // ranks that are Dead
 	aborted    *Notice
 	closing    bool
 	closed     chan struct{} // closed when Close is done

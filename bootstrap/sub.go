@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
@@ -52,7 +56,7 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	if err := sub.form(ctx, "Sub"); err != nil {
-		return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x; rank numbers from here on are positions in this list) failed after %v; did all of them call Sub with this list? %w",
+		return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x; ranks after this are positions in that list) failed after %v: %w",
 			ranks, sub.id, time.Since(start).Round(time.Millisecond), err)
 	}
 	return sub, nil
@@ -64,11 +68,53 @@ func (s *session) form(ctx context.Context, op string) error {
 	if err == nil {
 		_, err = s.allGather(ctx, op, nil)
 	}
-	if err != nil {
-		s.Abort(err)
-		s.Close()
+	if err == nil {
+		return nil
 	}
+	if ctx.Err() != nil && !errors.Is(err, ErrAborted) {
+		if absent := s.absent(); len(absent) > 0 {
+			err = fmt.Errorf("ranks %s have not called %s with this list of ranks: %w", formatRanks(absent), op, err)
+		}
+	}
+	s.Abort(err)
+	s.Close()
 	return err
+}
+
+const (
+	absentTime  = time.Second // for asking, after the call's own time is over
+	absentRanks = 1024        // that are asked at most
+	absentAtOne = 32          // at one time
+)
+
+// absent asks the members, each at its own door, whether they have this session: behind a rank that did not come the ring
+// brings no news of others. Ranks that do not answer in time are not in the result.
+func (s *session) absent() (ranks []int) {
+	ctx, cancel := context.WithTimeout(s.ctx, absentTime)
+	defer cancel()
+	var asking errgroup.Group
+	asking.SetLimit(absentAtOne)
+	var mu sync.Mutex
+	for d := 1; d < min(s.size, absentRanks); d++ {
+		to := (s.rank + d) % s.size
+		asking.Go(func() error {
+			conn, err := dialProven(ctx, s.hub.net, s.addrs[to].String(), s.hub.secret, s.hub.service)
+			if err != nil {
+				return nil
+			}
+			defer conn.Close()
+			var no *noEntry
+			if _, err = s.call(ctx, conn, to, forAsking); errors.As(err, &no) {
+				mu.Lock()
+				ranks = append(ranks, to)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	asking.Wait()
+	slices.Sort(ranks)
+	return ranks
 }
 
 // checkSub returns this rank's position in the list.

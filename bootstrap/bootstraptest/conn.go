@@ -31,6 +31,12 @@ func (c *end) Read(b []byte) (int, error) {
 }
 
 func (c *end) Write(b []byte) (int, error) {
+	c.net.mu.Lock()
+	dead := c.net.dead[c.local.Addr()]
+	c.net.mu.Unlock()
+	if dead { // whatever the killed process's goroutines do in ours
+		return 0, c.wrap("write", os.NewSyscallError("write", syscall.ECONNRESET))
+	}
 	n, err := c.out.write(b)
 	return n, c.wrap("write", err)
 }

@@ -68,7 +68,8 @@ func (n *Net) Refuse(f func(from, to netip.AddrPort) error) {
 	n.refuse = f
 }
 
-// Kill ends a host as the death of its processes does: its connections are reset and its listeners close.
+// Kill ends a host as the death of its processes does: from one moment on it says nothing more, its connections are reset and
+// its listeners close.
 func (n *Net) Kill(address string) {
 	host := netip.MustParseAddr(address)
 	n.mu.Lock()
@@ -179,7 +180,7 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, to string) (net.Conn, e
 		target = host
 	}
 	l := n.listenerAt(target, remote)
-	if l == nil {
+	if l == nil || n.dead[target] {
 		return fail(os.NewSyscallError("connect", syscall.ECONNREFUSED))
 	}
 	ours, theirs := n.pair(local, remote)
@@ -236,6 +237,7 @@ func (l *listener) Close() error {
 			select {
 			case c := <-l.backlog:
 				c.reset()
+				c.Close()
 			default:
 				return
 			}
