@@ -6,6 +6,9 @@ BIN := bin/gccl
 # What holds no system in it and builds anywhere.
 PURE := ./collective ./kernels/... ./topology/... ./bootstrap/...
 
+# What runs many ranks in one process: also under the race detector.
+RACE := ./comm ./collective/engine ./transport/mem ./bootstrap ./cmd/gccl/bench
+
 # At most so long for one package's tests, on a slow and busy machine.
 TIMEOUT ?= 10m
 FUZZTIME ?= 20s
@@ -22,6 +25,7 @@ demo: build
 
 test: vet
 	$(GO) test -timeout $(TIMEOUT) ./...
+	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
 
 # Every combination instead of a pairwise cover.
 test-full: vet
