@@ -7,7 +7,7 @@ BIN := bin/gccl
 PURE := ./collective ./kernels/... ./topology/... ./bootstrap/...
 
 # What runs many ranks in one process: also under the race detector.
-RACE := ./comm ./collective/engine ./transport/mem ./bootstrap ./cmd/gccl/bench
+RACE := ./comm ./collective/engine ./transport/mem ./bootstrap
 
 # At most so long for one package's tests, on a slow and busy machine.
 TIMEOUT ?= 10m

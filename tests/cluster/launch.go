@@ -35,6 +35,9 @@ type Launch struct {
 	// Started, if not nil, is called once with the processes, in order of rank, while they run; the ranks' end does not wait for it,
 	// but Run does.
 	Started func(processes []*os.Process)
+	// Namespaces, if not nil, says in which new namespaces of its own a rank starts, as clone flags. CLONE_NEWUSER comes with
+	// them, and maps the user to root.
+	Namespaces func(rank int) uintptr
 	// ShmDir is where shared memory lies. Empty: in an empty directory of its own, which must be empty again in the end.
 	ShmDir string
 }
@@ -177,6 +180,9 @@ func (l Launch) start(rank int, ids string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.ExtraFiles = []*os.File{writer} // reportFD
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if l.Namespaces != nil {
+		unshare(p.cmd.SysProcAttr, l.Namespaces(rank))
+	}
 	if err := p.cmd.Start(); err != nil {
 		reader.Close()
 		return nil, err

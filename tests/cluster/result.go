@@ -84,7 +84,7 @@ func (r *Result) judge(t *testing.T) {
 			t.Errorf("rank %d %s", rank, why)
 		}
 	}
-	if len(r.names) == 0 {
+	if len(r.names) == 0 && len(r.launch.Dies) < len(r.ranks) {
 		t.Errorf("no rank reported any case")
 	}
 	for _, name := range r.names {
