@@ -16,6 +16,8 @@ var (
 	ErrDead    = errors.New("a rank is dead")                   // [*PeerError]
 	ErrRefused = errors.New("the root refused this world")      // [*RefusedError]
 	ErrTimeout = errors.New("ranks are missing at the timeout") // [*MissingError], [*LateError]
+
+	ErrNoAnswer = errors.New("the rank does not answer questions") // it has not called [Session.Answer], or cannot now
 )
 
 // MissingError says which ranks had not joined when the time to join was over. It is the context's error, and

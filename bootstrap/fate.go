@@ -1,12 +1,186 @@
 package bootstrap
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Fate is the end of a rank.
+type Fate struct {
+	Rank   int
+	Status Status // Dead or Closed
+	By     int    // the rank that saw it; Rank itself if it closed
+	Reason string // what was seen
+}
+
+func (s *session) Fates() <-chan Fate { return s.fates }
+
+func (s *session) Report(rank int, reason string) error {
+	const op = "Report"
+	if err := s.checkRank(op, rank); err != nil {
+		return err
+	}
+	if rank == s.rank {
+		return fmt.Errorf("bootstrap %s: rank %d is this rank, which is alive", op, rank)
+	}
+	s.mu.Lock()
+	closing := s.closing
+	s.mu.Unlock()
+	if closing {
+		return fmt.Errorf("bootstrap %s: %w", op, ErrClosed)
+	}
+	s.rankDied(rank, fate{by: s.rank, sure: true, reason: reason}, nil)
+	return nil
+}
+
+// text is the reason and who saw it, if that was not reader.
+func (f fate) text(reader int) string {
+	if f.status == Dead && f.by != reader {
+		return fmt.Sprintf("%s, seen by rank %d", f.reason, f.by)
+	}
+	return f.reason
+}
+
+// enterFateLocked makes the end of a rank known here. Each rank ends once.
+func (s *session) enterFateLocked(rank int, f fate) {
+	s.fate[rank] = f
+	s.gone++
+	if f.status == Dead {
+		s.deaths++
+	}
+	s.fates <- Fate{Rank: rank, Status: f.status, By: f.by, Reason: f.reason}
+	s.changeLocked()
+}
+
+// givenUp tells a rank that others go on without it, and who they are: after a cut of the network each side has given the other up,
+// and only one may go on.
+type givenUp struct {
+	by     int    // who saw it
+	alone  bool   // the sender heard of no living rank for a while, and maybe knows less than it should
+	silent []int  // ranks that the sender takes to be dead because they were silent, this one among them
+	ended  []int  // ranks whose end the sender is sure of
+	reason string // what by saw
+}
+
+func (g givenUp) body() []byte {
+	b := append(binary.BigEndian.AppendUint32(nil, uint32(g.by)), flag(g.alone))
+	return append(appendRanks(appendRanks(b, g.silent), g.ended), g.reason...)
+}
+
+func parseGivenUp(body []byte, size int) (givenUp, error) {
+	f := fields{b: body}
+	by, alone := int(f.u32()), f.u8()
+	g := givenUp{by: by, alone: alone == 1, silent: f.ranks(), ended: f.ranks()}
+	out := func(r int) bool { return r >= size }
+	if f.bad || g.by >= size || alone > 1 || slices.ContainsFunc(g.silent, out) || slices.ContainsFunc(g.ended, out) {
+		return g, &protocolError{"a message to a rank that was given up that means nothing"}
+	}
+	g.reason = string(f.b[:min(len(f.b), maxReason)])
+	return g, nil
+}
+
+func (s *session) givenUpLocked(rank int) givenUp {
+	g := givenUp{by: s.fate[rank].by, alone: s.aloneLocked(), reason: s.fate[rank].reason}
+	for r, f := range s.fate {
+		switch {
+		case f.status == Dead && !f.sure:
+			g.silent = append(g.silent, r)
+		case f.status != Unknown:
+			g.ended = append(g.ended, r)
+		}
+	}
+	return g
+}
+
+// heardGivenUp is told by peer that it and others go on without this rank. One rank that heard of nobody was cut off itself, and is not
+// believed by those who were not.
+func (s *session) heardGivenUp(peer int, g givenUp) {
+	s.mu.Lock()
+	known := s.fate[peer].status == Dead
+	lost := g.alone && !s.aloneLocked()
+	yields := !lost && (!known || s.yieldsLocked(g))
+	s.mu.Unlock()
+	switch {
+	case yields:
+		s.rankDied(s.rank, fate{by: g.by, reason: g.reason}, nil)
+	case !known:
+		s.rankDied(peer, fate{by: s.rank, reason: "it was cut off, and gave this rank up"}, nil)
+	}
+}
+
+// yieldsLocked decides between two sides that gave each other up: one rank that is alone does not go on, else the larger side does, or of
+// two that are as large the one with the lowest rank. As long as both count on the same ranks, these decide: they will tell one side that it was given up, and that
+// side, which takes them to be alive, believes it. Neither counts on ranks of whose end the other is sure.
+func (s *session) yieldsLocked(g givenUp) bool {
+	if alone := s.aloneLocked(); alone != g.alone {
+		return alone
+	}
+	const theirs, ours = 1, 2
+	side := make([]uint8, s.size)
+	for r, f := range s.fate {
+		if f.status == Unknown {
+			side[r] = ours
+		}
+		if f.status == Unknown || f.status == Dead && !f.sure {
+			side[r] |= theirs
+		}
+	}
+	for _, r := range g.silent {
+		side[r] &^= theirs
+	}
+	for _, r := range g.ended {
+		if r != s.rank {
+			side[r] = 0
+		}
+		side[r] &^= theirs
+	}
+	more, lowest := 0, uint8(0) // how many more they are, and whose the lowest rank is
+	for _, of := range side {
+		switch of {
+		case theirs | ours:
+			return false
+		case theirs:
+			more++
+		case ours:
+			more--
+		}
+		if lowest == 0 {
+			lowest = of
+		}
+	}
+	return more > 0 || more == 0 && lowest == theirs
+}
+
+func (s *session) isDead(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fate[rank].status == Dead
+}
+
+// newsLocked brings a new link up to date.
+func (s *session) newsLocked(l *link) {
+	if s.aborted != nil && s.out == nil {
+		l.put(abortFrame(*s.aborted), nil)
+	}
+	if s.gone == 0 {
+		return
+	}
+	for rank, f := range s.fate {
+		switch {
+		case f.status == Dead && !f.private:
+			l.put(deadFrame(rank, f), nil)
+		case f.status == Closed && f.last != unknownLast:
+			l.put(closedFrame(rank, f.last), nil)
+		}
+	}
+}
 
 // flood queues a frame on every link but the one it came from. Each rank passes news on once, so it reaches everybody whom a
 // chain of working links reaches: around the ring in both directions, and along whatever point-to-point links there are.
 func (s *session) floodLocked(frame []byte, except *link) {
 	for l := range s.links {
-		if l != except {
+		if l != except && s.fate[l.peer].status != Dead {
 			l.put(frame, nil)
 		}
 	}
@@ -18,10 +192,24 @@ func closedFrame(rank int, last uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, last)
 }
 
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func abortFrame(n Notice) []byte {
 	b := appendHeader(nil, frameAbort, 4+len(n.Reason))
 	b = binary.BigEndian.AppendUint32(b, uint32(n.From))
 	return append(b, n.Reason...)
+}
+
+func deadFrame(rank int, f fate) []byte {
+	b := appendHeader(nil, frameDead, 9+len(f.reason))
+	b = binary.BigEndian.AppendUint32(b, uint32(rank))
+	b = binary.BigEndian.AppendUint32(b, uint32(f.by))
+	return append(append(b, flag(f.sure)), f.reason...)
 }
 
 // maxReason bounds the text that travels with a notice.
@@ -42,10 +230,11 @@ func (s *session) abort(n Notice, except *link) {
 		return
 	}
 	s.floodLocked(abortFrame(n), except)
-	s.abortedLocked(n)
+	s.abortLocked(n)
 }
 
-func (s *session) abortedLocked(n Notice) {
+// abortLocked aborts this rank's session alone.
+func (s *session) abortLocked(n Notice) {
 	s.aborted = &n
 	s.notices <- n // has room for the only one
 	close(s.notices)
@@ -53,52 +242,63 @@ func (s *session) abortedLocked(n Notice) {
 	s.log.Warn("aborted", "from", n.From, "reason", n.Reason)
 }
 
-// givenUp is what a rank does that hears of its own death: the others go on without it, so the error is its alone, and it
-// leaves for good.
-func (s *session) givenUp(by int, reason string) {
+// rankDied enters the death of rank as f, whose status need not be set, tells.
+func (s *session) rankDied(rank int, f fate, except *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	f.status = Dead
+	f.reason = f.reason[:min(len(f.reason), maxReason)]
+	if rank == s.rank {
+		s.outLocked(f)
 		return
 	}
+	if s.closing || s.fate[rank].status != Unknown {
+		return
+	}
+	if !f.private {
+		s.floodLocked(deadFrame(rank, f), except)
+	}
+	s.enterFateLocked(rank, f)
+	for l := range s.links {
+		if l.peer == rank {
+			l.drop()
+		}
+	}
+	s.vigil.rouse()
+	s.log.Warn("a rank is dead", "dead", rank, "address", s.addrs[rank], "seen_by", f.by, "reason", f.reason)
+}
+
+// refuse answers a peer that was given up and talks again. The answer is made only now, when both sides have found out what there is to
+// find out, and not when the peer died.
+func (s *session) refuse(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		l.put(makeFrame(frameGivenUp, s.givenUpLocked(l.peer).body()), nil)
+		l.end()
+	}
+}
+
+// outLocked ends this rank's session because the others go on without it.
+func (s *session) outLocked(f fate) {
+	if s.closing || s.out != nil {
+		return
+	}
+	s.out = &Notice{From: f.by, Reason: "it gave this rank up: " + f.reason}
+	s.floodLocked(deadFrame(s.rank, f), nil) // for those who did not hear it
 	for l := range s.links {
 		l.end()
 	}
 	if s.aborted == nil {
-		s.abortedLocked(Notice{From: by, Reason: "the others gave this rank up: " + reason})
+		s.abortLocked(*s.out)
+		return
 	}
+	s.log.Warn("given up", "by", f.by, "reason", f.reason)
+	s.changeLocked()
 }
 
-// rankDied enters the death of rank, as rank by saw it.
-func (s *session) rankDied(rank, by int, reason string, except *link) {
-	if rank == s.rank {
-		s.givenUp(by, reason)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing || s.fate[rank].status != Unknown {
-		return
-	}
-	reason = reason[:min(len(reason), maxReason)]
-	what := reason
-	if by != s.rank {
-		what += ", seen by rank " + formatRanks([]int{by})
-	}
-	s.fate[rank] = fate{status: Dead, reason: what}
-	s.deaths++
-	b := appendHeader(nil, frameDead, 8+len(reason))
-	b = binary.BigEndian.AppendUint32(b, uint32(rank))
-	b = binary.BigEndian.AppendUint32(b, uint32(by))
-	s.floodLocked(append(b, reason...), except)
-	for l := range s.links {
-		if l.peer == rank { // it may live and only have lost another link: it hears the news, and is not listened to any more
-			l.end()
-		}
-	}
-	s.changeLocked()
-	s.log.Warn("a rank is dead", "dead", rank, "address", s.addrs[rank], "seen_by", by, "reason", reason)
-}
+// unknownLast stands for the last collective of a rank that closed when nobody is there who could tell.
+const unknownLast = ^uint64(0)
 
 // rankClosed enters that rank closed its session after it had completed the collective last. News of it may overtake blocks of
 // that collective which come the other way around the ring, so only later collectives fail.
@@ -108,10 +308,16 @@ func (s *session) rankClosed(rank int, last uint64, except *link) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f := &s.fate[rank]; f.status == Closed && last < f.last {
+		f.last = last
+		s.floodLocked(closedFrame(rank, last), except)
+		s.changeLocked()
+	}
 	if s.closing || s.fate[rank].status != Unknown {
 		return
 	}
-	s.fate[rank] = fate{status: Closed, last: last, reason: "it closed its session"}
-	s.floodLocked(closedFrame(rank, last), except)
-	s.changeLocked()
+	if last != unknownLast {
+		s.floodLocked(closedFrame(rank, last), except)
+	}
+	s.enterFateLocked(rank, fate{status: Closed, by: rank, last: last, reason: "it closed its session"})
 }

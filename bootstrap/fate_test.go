@@ -1,7 +1,6 @@
 package bootstrap_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -181,13 +180,6 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 		s.Abort(errors.New("too late"))
 		_, ok := <-s.Aborted()
 		assert.False(t, ok)
-	})
-}
-
-func TestAgreeIsUnsupported(t *testing.T) {
-	job(t, 2, func(s bootstrap.Session) {
-		_, err := s.Agree(context.Background())
-		assert.ErrorIs(t, err, errors.ErrUnsupported)
 	})
 }
 

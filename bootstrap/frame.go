@@ -28,14 +28,19 @@ const (
 
 // Frames between ranks.
 const (
-	frameHello   frameType = iota + 16 // dialer → acceptor: hello
-	frameWelcome                       // acceptor → dialer: empty; the session has the link
-	frameNoEntry                       // acceptor → dialer: text; the session is over there
-	frameGather                        // seq 8, origin 4, payload
-	frameMessage                       // tag 8, payload
-	frameAbort                         // from 4, reason
-	frameDead                          // rank 4, by 4, reason
-	frameClosed                        // rank 4, last collective that it completed 8; from that rank itself: the last frame
+	frameHello    frameType = iota + 16 // dialer → acceptor: hello
+	frameWelcome                        // acceptor → dialer: empty; the session has the link
+	frameNoEntry                        // acceptor → dialer: entry 1, text or givenUp; the session is over there
+	frameGather                         // seq 8, origin 4, payload
+	frameMessage                        // tag 8, payload
+	frameAbort                          // from 4, reason
+	frameDead                           // rank 4, by 4, sure 1, reason
+	frameClosed                         // rank 4, last collective that it completed 8; from that rank itself: the last frame
+	frameQuestion                       // number 8, question
+	frameAnswer                         // number 8, answerCode 1, answer
+	frameBeat                           // beat 1
+	frameGivenUp                        // givenUp; answers the first frame of a rank that was given up, and is the last
+	frameAgree                          // agreeMessage
 )
 
 // appendHeader begins a frame whose body has n bytes.

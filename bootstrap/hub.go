@@ -61,6 +61,7 @@ const (
 	forMessages purpose = iota
 	forRing             // the dialer is the acceptor's previous rank in the ring
 	forAsking           // whether the session is there: the answer is welcome or no entry, and the end
+	forVerdict          // whether the dialer was given up: the answer is no entry, with that, or welcome, and the end
 	purposes
 )
 
@@ -70,6 +71,15 @@ func (h hello) frame() []byte {
 	b = binary.BigEndian.AppendUint32(b, h.from)
 	b = binary.BigEndian.AppendUint32(b, h.to)
 	return append(b, byte(h.use))
+}
+
+func parseHello(t frameType, body []byte) (hello, error) {
+	f := fields{b: body}
+	h := hello{session: f.u64(), from: f.u32(), to: f.u32(), use: purpose(f.u8())}
+	if t != frameHello || f.bad || len(f.b) > 0 || h.use >= purposes {
+		return h, &protocolError{fmt.Sprintf("a frame of type %d with %d bytes instead of a hello", t, len(body))}
+	}
+	return h, nil
 }
 
 // newHub serves ln, which it owns from now on.
@@ -92,9 +102,11 @@ func (h *hub) greet(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(auth.Timeout))
 	r := bufio.NewReaderSize(conn, readSize)
 	t, body, err := readFrame(r, helloSize)
-	f := fields{b: body}
-	hi := hello{session: f.u64(), from: f.u32(), to: f.u32(), use: purpose(f.u8())}
-	if err != nil || t != frameHello || f.bad || hi.use >= purposes {
+	var hi hello
+	if err == nil {
+		hi, err = parseHello(t, body)
+	}
+	if err != nil {
 		h.log.Warn("a rank connected and did not say for which session", "peer", conn.RemoteAddr(), "error", err)
 		conn.Close()
 		return
@@ -125,14 +137,14 @@ func (h *hub) greet(conn net.Conn) {
 
 // take gives c to s, or tells it that there is no entry.
 func (h *hub) take(s *session, c caller) {
-	reason := "its session is closed"
+	no := noEntryFrame(entryOver, "its session is closed")
 	if s != nil {
-		if reason = s.accept(c); reason == "" {
+		if no = s.accept(c); no == nil {
 			return
 		}
 	}
 	c.conn.SetDeadline(time.Now().Add(auth.Timeout))
-	c.conn.Write(makeFrame(frameNoEntry, []byte(reason)))
+	c.conn.Write(no)
 	c.conn.Close()
 }
 
@@ -141,7 +153,7 @@ func (h *hub) answer(conn net.Conn, yes bool) {
 	conn.SetDeadline(time.Now().Add(auth.Timeout))
 	frame := makeFrame(frameWelcome, nil)
 	if !yes {
-		frame = makeFrame(frameNoEntry, []byte("it is not there"))
+		frame = noEntryFrame(entryOver, "it is not there")
 	}
 	conn.Write(frame)
 	conn.Close()

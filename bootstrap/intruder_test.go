@@ -57,14 +57,14 @@ func TestProvenPeersThatBreakTheProtocol(t *testing.T) {
 		"gather off ring":  gather(2, 2),
 		"gather of nobody": gather(2, 77),
 		"gather of ours":   gather(2, 0),
-		"death of nobody":  makeFrame(frameDead, []byte{0, 0, 0, 9, 0, 0, 0, 1}),
+		"death of nobody":  makeFrame(frameDead, []byte{0, 0, 0, 9, 0, 0, 0, 1, 1}),
 		"abort by nobody":  makeFrame(frameAbort, []byte{0, 0, 0, 9}),
 		"second hello":     hello{}.frame(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, sessions := pair(t)
 			victim := sessions[0]
-			conn, _, err := sessions[2].dial(context.Background(), "test", 0, forMessages)
+			conn, _, err := sessions[2].dial(context.Background(), "test", 0, forMessages, sessions[2].sendErrorLocked)
 			require.NoError(t, err)
 			defer conn.Close()
 			_, err = conn.Write(frame)
@@ -98,10 +98,10 @@ func TestHelloIsChecked(t *testing.T) {
 		require.NoError(t, err)
 		_, err = conn.Write(h.frame())
 		require.NoError(t, err)
-		typ, body, err := readFrame(bufio.NewReader(conn), maxReason)
+		typ, body, err := readFrame(bufio.NewReader(conn), 2*maxReason)
 		require.NoError(t, err)
 		require.Equal(t, frameNoEntry, typ)
-		require.Contains(t, strings.ReplaceAll(string(body), "rank 4294967295", "rank -1"), says)
+		require.Contains(t, strings.ReplaceAll(string(body[1:]), "rank 4294967295", "rank -1"), says)
 		conn.Close()
 	}
 	// The secret of the root's service opens no rank's door.
@@ -142,7 +142,7 @@ func TestOtherProtocolIsNamed(t *testing.T) {
 	conn, err := dialProven(ctx, Network{}.orTCP(), root.Addr().String(), root.ID().Secret(), rootService)
 	require.NoError(t, err)
 	defer conn.Close()
-	future := binary.BigEndian.AppendUint16(nil, 2)
+	future := binary.BigEndian.AppendUint16(nil, protocolVersion+1)
 	future = binary.BigEndian.AppendUint32(future, 1)
 	_, err = conn.Write(makeFrame(frameJoin, append(future, "whatever comes then"...)))
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestOtherProtocolIsNamed(t *testing.T) {
 	refusal, err := parseRefusal(body, "")
 	require.NoError(t, err)
 	require.Equal(t, RefusedVersion, refusal.Code)
-	require.Contains(t, refusal.Text, "speaks bootstrap protocol 2, the root 1")
+	require.Contains(t, refusal.Text, "speaks bootstrap protocol 3, the root 2")
 	err = <-told
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 (from 127.0.0.1:")
@@ -164,7 +164,7 @@ func TestProvenPeerThatDoesNotJoin(t *testing.T) {
 	root, err := ListenRoot(ctx, RootConfig{Address: "127.0.0.1:0"})
 	require.NoError(t, err)
 	defer root.Close()
-	for _, frame := range [][]byte{makeFrame(frameTable, nil), makeFrame(frameJoin, nil), makeFrame(frameJoin, []byte{0, 1, 0}), {0xff, 0xff, 0xff, 0xff, 1}} {
+	for _, frame := range [][]byte{makeFrame(frameTable, nil), makeFrame(frameJoin, nil), makeFrame(frameJoin, []byte{0, protocolVersion, 0}), {0xff, 0xff, 0xff, 0xff, 1}} {
 		conn, err := dialProven(ctx, Network{}.orTCP(), root.Addr().String(), root.ID().Secret(), rootService)
 		require.NoError(t, err)
 		_, err = conn.Write(frame)

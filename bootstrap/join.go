@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -35,12 +36,20 @@ type Config struct {
 	Addr netip.Addr
 	// Ports limits the port that this rank listens at.
 	Ports PortRange
+	// Descriptors is how many file descriptors the caller will need besides the session's. Join raises the process's soft limit if it
+	// has to, and fails at once, with both numbers, if it may not.
+	Descriptors int
 	// Version must be equal on all ranks.
 	Version string
 	// Timeout bounds the whole Join, besides its context; 0 means DefaultTimeout.
 	Timeout time.Duration
 	Network Network
 	Log     *slog.Logger // nil: no log
+	// Heartbeat is how often a rank asks its neighbours for a sign of life, if nothing else came from them; 0 means DefaultHeartbeat.
+	Heartbeat time.Duration
+	// SilentAfter is after how much silence a rank is given up as dead; 0 means DefaultSilentAfter. It must be at least four
+	// heartbeats, and should, as Heartbeat, be equal on all ranks. A debugger that stops a rank for longer makes it dead.
+	SilentAfter time.Duration
 	// Seed makes the random part of pauses between attempts repeatable. 0 takes one from the id.
 	Seed uint64
 }
@@ -56,6 +65,14 @@ func (c *Config) validate() error {
 		return bad("Rank", c.Rank, fmt.Sprintf("0 to %d, as World is %d", c.World-1, c.World))
 	case c.Timeout < 0:
 		return bad("Timeout", c.Timeout, "a positive time, or 0 for the default")
+	case c.Descriptors < 0:
+		return bad("Descriptors", c.Descriptors, "0 or more")
+	case c.Heartbeat < 0:
+		return bad("Heartbeat", c.Heartbeat, "a positive time, or 0 for the default")
+	case c.SilentAfter < 0:
+		return bad("SilentAfter", c.SilentAfter, "a positive time, or 0 for the default")
+	case cmp.Or(c.SilentAfter, DefaultSilentAfter) < 4*cmp.Or(c.Heartbeat, DefaultHeartbeat):
+		return bad("SilentAfter", cmp.Or(c.SilentAfter, DefaultSilentAfter), fmt.Sprintf("at least 4 times Config.Heartbeat, which is %v", cmp.Or(c.Heartbeat, DefaultHeartbeat)))
 	case len(c.Version) > 255:
 		return bad("Version", fmt.Sprintf("%d bytes long", len(c.Version)), "at most 255")
 	case c.Addr.IsUnspecified() || c.Addr.IsMulticast():
@@ -99,11 +116,16 @@ func Join(ctx context.Context, c Config) (Session, error) {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
+	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
+	c.SilentAfter = cmp.Or(c.SilentAfter, DefaultSilentAfter)
 	if c.Seed == 0 {
 		c.Seed = c.ID.Hash()
 	}
 	if c.World == 1 {
-		return newSession(0, c.ID.Hash(), []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Loopback(), 0)}, nil, c.Log), nil
+		return newSession(0, c.ID.Hash(), []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Loopback(), 0)}, nil, &c), nil
+	}
+	if err := needDescriptors(c.World, c.Serve && c.Rank == 0, c.Descriptors); err != nil {
+		return nil, fmt.Errorf("bootstrap Join as rank %d of %d: %w", c.Rank, c.World, err)
 	}
 	if c.Rank == 0 && !c.ID.Authenticated() {
 		c.Log.Warn("unauthenticated: the ranks have no secret, so anybody who knows the job's name and reaches its ports can join; set GCCL_SECRET or GCCL_SECRET_FILE")
@@ -144,6 +166,9 @@ func (c *Config) serveRoot(ctx context.Context) (*Root, error) {
 				listen = net.JoinHostPort("", port)
 			}
 		}
+		if p, err := netip.ParseAddrPort(address); err == nil && c.Ports != (PortRange{}) && (p.Port() < c.Ports.Low || p.Port() > c.Ports.High) {
+			c.Log.Warn("the root listens outside of the port range: does the firewall let it through?", "root", address, "low", c.Ports.Low, "high", c.Ports.High)
+		}
 		root, err := ListenRoot(ctx, RootConfig{Address: listen, ID: c.ID, Timeout: c.Timeout, Network: c.Network, Log: c.Log})
 		if err == nil {
 			c.Roots = []string{address}
@@ -170,7 +195,7 @@ func (c *Config) join(ctx context.Context, root *Root) (*session, error) {
 	// An address of a world before this one may be in use again, by somebody of this one: the nonce tells them apart.
 	id := binary.BigEndian.Uint64(t.nonce[:]) ^ c.ID.Hash()
 	h := newHub(e.ln, c.Network, c.ID.Secret(), t.nonce, c.Seed, c.Log)
-	s := newSession(c.Rank, id, t.addrs, h, c.Log)
+	s := newSession(c.Rank, id, t.addrs, h, c)
 	if err := h.enter(s); err != nil {
 		panic("bootstrap: a new hub refuses its first session: " + err.Error())
 	}
@@ -345,7 +370,7 @@ func (e *enrolment) open(ctx context.Context, conn net.Conn, root string) error 
 			bind = netip.IPv4Unspecified()
 		}
 	}
-	ln, err := e.Ports.listen(ctx, e.Network, bind)
+	ln, err := e.Ports.listen(ctx, e.Network, bind.String(), e.World+1)
 	if err != nil {
 		return fmt.Errorf("%w at %s: %w", errListen, bind, err)
 	}

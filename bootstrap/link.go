@@ -26,6 +26,7 @@ type link struct {
 	broken bool
 	wake   chan struct{} // one token: the queue or ending changed
 	bye    bool          // the peer said goodbye; of the reader alone
+	sure   bool          // the peer uses it: a dialer may have given up while we accepted; of the reader alone once started
 }
 
 // chunk is queued bytes: some that the link owns and may append to, or a block that it only reads.
@@ -41,12 +42,14 @@ const (
 	readSize   = 16 << 10
 )
 
-// startLinkLocked enters a connection into the session, which is not closing, and starts its goroutines.
-func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int) *link {
-	l := &link{s: s, peer: peer, conn: conn, space: make(chan struct{}), wake: make(chan struct{}, 1)}
+// startLinkLocked enters a connection into the session, which is not closing, and starts its goroutines. If it is not sure that the
+// peer will use it, we don't before something came.
+func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int, sure bool) *link {
+	l := &link{s: s, peer: peer, conn: conn, sure: sure, space: make(chan struct{}), wake: make(chan struct{}, 1)}
 	s.links[l] = struct{}{}
-	if s.to[peer] == nil {
-		s.to[peer] = l
+	s.vigil.hear(peer)
+	if sure {
+		s.useLocked(l)
 	}
 	l.done.Add(2)
 	s.wg.Go(func() { defer l.done.Done(); l.write() })
@@ -63,6 +66,14 @@ func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int) *lin
 		s.mu.Unlock()
 	})
 	return l
+}
+
+// useLocked makes l the link for what is sent to its peer, if there is none. It stays that as long as it lives: messages keep their order.
+func (s *session) useLocked(l *link) {
+	if s.to[l.peer] == nil {
+		s.to[l.peer] = l
+		s.changeLocked()
+	}
 }
 
 // put queues a frame: header (and small fields) and payload, which must not change any more. It never waits.
@@ -118,6 +129,13 @@ func (l *link) room() <-chan struct{} {
 	return l.space
 }
 
+// waiting returns how many bytes are not yet with the network.
+func (l *link) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queued
+}
+
 func (l *link) write() {
 	for {
 		l.mu.Lock()
@@ -158,8 +176,19 @@ func (l *link) write() {
 	}
 }
 
+// drop forgets what is queued, for a peer that was given up.
+func (l *link) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.queue {
+		l.queued -= len(c.b)
+	}
+	l.queue = nil
+}
+
 // read hands frames to the session until the connection ends, and tells the session how it ended.
-func (l *link) read(r *bufio.Reader) {
+func (l *link) read(in *bufio.Reader) {
+	r := listener{l, in}
 	var err error
 	for {
 		var t frameType
@@ -167,13 +196,20 @@ func (l *link) read(r *bufio.Reader) {
 		if t, body, err = readFrame(r, maxFrame); err != nil {
 			break
 		}
+		if !l.sure {
+			l.sure = true
+			l.s.mu.Lock()
+			l.s.useLocked(l)
+			l.s.mu.Unlock()
+		}
 		if err = l.s.handle(l, t, body); err != nil {
 			break
 		}
 	}
 	l.s.linkEnded(l, err)
 	var p *protocolError
-	orderly := l.bye || errors.As(err, &p) // what is queued still goes out: the abort notice, in the second case
+	// What is queued still goes out: the abort notice, in the second case, and that it was given up, in the third.
+	orderly := l.bye || errors.As(err, &p) || errors.Is(err, io.EOF) && l.s.isDead(l.peer)
 	l.mu.Lock()
 	l.ending = true
 	if !orderly {
@@ -191,14 +227,37 @@ func (l *link) read(r *bufio.Reader) {
 
 // handle acts on one frame. An error ends the link.
 func (s *session) handle(l *link, t frameType, body []byte) error {
-	s.mu.Lock()
-	shunned := s.fate[l.peer].status == Dead
-	s.mu.Unlock()
-	if shunned {
-		return nil
-	}
 	f := fields{b: body}
+	if s.isDead(l.peer) {
+		s.refuse(l)
+		if t != frameGivenUp {
+			return nil
+		}
+	}
 	switch t {
+	case frameBeat:
+		b := beat(f.u8())
+		if f.bad || len(f.b) > 0 || b >= beats {
+			break
+		}
+		if b == beatAsk {
+			l.beat(beatAnswer)
+		}
+		return nil
+	case frameGivenUp:
+		g, err := parseGivenUp(body, s.size)
+		if err != nil {
+			break
+		}
+		s.heardGivenUp(l.peer, g)
+		return nil
+	case frameAgree:
+		m, err := parseAgree(&f, s.size)
+		if err != nil {
+			break
+		}
+		s.agreeArrived(l, m)
+		return nil
 	case frameGather:
 		seq, origin := f.u64(), int(f.u32())
 		if f.bad {
@@ -219,11 +278,11 @@ func (s *session) handle(l *link, t frameType, body []byte) error {
 		s.abort(Notice{From: from, Reason: string(f.b)}, l)
 		return nil
 	case frameDead:
-		rank, by := int(f.u32()), int(f.u32())
-		if f.bad || rank >= s.size || by >= s.size {
+		rank, by, sure := int(f.u32()), int(f.u32()), f.u8()
+		if f.bad || rank >= s.size || by >= s.size || sure > 1 {
 			break
 		}
-		s.rankDied(rank, by, string(f.b), l)
+		s.rankDied(rank, fate{by: by, sure: sure == 1, reason: string(f.b)}, l)
 		return nil
 	case frameClosed:
 		rank, last := int(f.u32()), f.u64()
@@ -235,6 +294,19 @@ func (s *session) handle(l *link, t frameType, body []byte) error {
 			l.end() // its session takes nothing more; ours says so by ending, too
 		}
 		s.rankClosed(rank, last, l)
+		return nil
+	case frameQuestion:
+		number := f.u64()
+		if f.bad || len(f.b) > MaxQuestion {
+			break
+		}
+		return s.questionArrived(l, number, f.b)
+	case frameAnswer:
+		number, code := f.u64(), answerCode(f.u8())
+		if f.bad || len(f.b) > MaxQuestion || code >= answerCodes {
+			break
+		}
+		s.answerArrived(l, number, code, f.b)
 		return nil
 	}
 	return &protocolError{fmt.Sprintf("rank %d sent a frame of type %d with %d bytes that means nothing", l.peer, t, len(body))}
@@ -249,11 +321,13 @@ func (s *session) linkEnded(l *link, err error) {
 	case l.bye:
 	case errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded):
 		// We closed it.
+	case !l.sure:
+		// The peer gave up waiting before we welcomed it.
 	default:
 		what := "the connection broke: " + err.Error()
 		if errors.Is(err, io.EOF) {
 			what = "the connection ended without goodbye"
 		}
-		s.rankDied(l.peer, s.rank, what, nil)
+		s.rankDied(l.peer, fate{by: s.rank, sure: true, reason: what}, nil)
 	}
 }

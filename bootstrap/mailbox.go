@@ -61,7 +61,7 @@ func (s *session) Send(ctx context.Context, to int, tag uint64, b []byte) error 
 		return nil
 	}
 	start := time.Now()
-	l, err := s.linkTo(ctx, op, to)
+	l, err := s.linkTo(ctx, op, to, s.sendErrorLocked)
 	for err == nil {
 		room := l.room()
 		if room == nil {
@@ -91,6 +91,17 @@ func (s *session) Send(ctx context.Context, to int, tag uint64, b []byte) error 
 func (s *session) sendErrorLocked(op string, to int) error {
 	if err := s.usableLocked(op); err != nil {
 		return err
+	}
+	return s.peerGoneLocked(op, to)
+}
+
+// peerGoneLocked is sendErrorLocked for what goes on when the session is aborted.
+func (s *session) peerGoneLocked(op string, to int) error {
+	if s.closing {
+		return fmt.Errorf("bootstrap %s: %w", op, ErrClosed)
+	}
+	if s.out != nil {
+		return &AbortedError{Op: op, Notice: *s.out}
 	}
 	if s.fate[to].status != Unknown {
 		return s.peerErrorLocked(op, to)
@@ -130,7 +141,7 @@ func (s *session) Recv(ctx context.Context, from int, tag uint64) ([]byte, error
 		s.mu.Unlock()
 		if watch {
 			// With the ring cut, news of this rank may not reach us any more. A link of our own tells.
-			_, err = s.linkTo(ctx, op, from)
+			_, err = s.linkTo(ctx, op, from, s.sendErrorLocked)
 		} else if err == nil && ctx.Err() == nil {
 			select {
 			case b := <-arrived:

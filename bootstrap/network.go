@@ -47,20 +47,20 @@ func (r PortRange) check() error {
 	return nil
 }
 
-// listen listens at addr, at the first free port of the range.
-func (r PortRange) listen(ctx context.Context, n Network, addr netip.Addr) (net.Listener, error) {
+// listen listens at host, at the first free port of the range, of which up to need are wanted on one host.
+func (r PortRange) listen(ctx context.Context, n Network, host string, need int) (net.Listener, error) {
 	if r == (PortRange{}) {
-		return n.Listen(ctx, netip.AddrPortFrom(addr, 0).String())
+		return n.Listen(ctx, net.JoinHostPort(host, "0"))
 	}
 	for port := int(r.Low); port <= int(r.High); port++ {
-		ln, err := n.Listen(ctx, netip.AddrPortFrom(addr, uint16(port)).String())
+		ln, err := n.Listen(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
 			return ln, err
 		}
 	}
 	have := int(r.High) - int(r.Low) + 1
-	return nil, fmt.Errorf("all of the range's %d ports (%d-%d) at %s are taken: every rank on this host needs one: %w",
-		have, r.Low, r.High, addr, syscall.EADDRINUSE)
+	return nil, fmt.Errorf("the port range has %d ports, need up to %d, one for each rank on this host and one for the root: all of %d-%d at %q are taken: %w",
+		have, need, r.Low, r.High, host, syscall.EADDRINUSE)
 }
 
 // bindError adds to an "address already in use" who holds the port.

@@ -14,35 +14,37 @@ import (
 const DefaultTimeout = 60 * time.Second
 
 // refusedFor is how long a peer may refuse connections before it counts as gone. It listened before we learnt its address.
-const refusedFor = 2 * time.Second
+const refusedFor = 250 * time.Millisecond
 
-// accept takes a link from the hub, or returns why not.
-func (s *session) accept(c caller) (reason string) {
+// accept takes a link from the hub, or returns the answer after which the connection ends.
+func (s *session) accept(c caller) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from, to := int(c.hello.from), int(c.hello.to)
 	switch {
 	case s.closing:
-		return "its session is closed"
+		return noEntryFrame(entryOver, "its session is closed")
 	case to != s.rank || c.hello.to >= uint32(s.size):
-		return fmt.Sprintf("rank %d lives here, not rank %d", s.rank, to)
+		return noEntryFrame(entryWrong, fmt.Sprintf("rank %d lives here, not rank %d", s.rank, to))
 	case c.hello.from >= uint32(s.size) || from == s.rank:
-		return fmt.Sprintf("there is no other rank %d", from)
+		return noEntryFrame(entryWrong, fmt.Sprintf("there is no other rank %d", from))
+	case s.fate[from].status == Dead:
+		return noEntryFrame(entryGivenUp, string(s.givenUpLocked(from).body()))
 	case s.fate[from].status != Unknown:
-		return fmt.Sprintf("rank %d is %s: %s", from, s.fate[from].status, s.fate[from].reason)
+		return noEntryFrame(entryWrong, fmt.Sprintf("rank %d is %s: %s", from, s.fate[from].status, s.fate[from].reason))
 	case c.hello.use == forRing && (from != (s.rank+s.size-1)%s.size || s.prev != nil):
-		return fmt.Sprintf("rank %d is not awaited in the ring", from)
+		return noEntryFrame(entryWrong, fmt.Sprintf("rank %d is not awaited in the ring", from))
+	case c.hello.use == forVerdict:
+		return makeFrame(frameWelcome, nil)
 	}
-	l := s.startLinkLocked(c.conn, c.r, from)
+	l := s.startLinkLocked(c.conn, c.r, from, c.hello.use == forRing)
 	l.put(makeFrame(frameWelcome, nil), nil)
-	if s.aborted != nil {
-		l.put(abortFrame(*s.aborted), nil)
-	}
+	s.newsLocked(l)
 	if c.hello.use == forRing {
 		s.prev = l
-		s.changeLocked()
 	}
-	return ""
+	s.changeLocked()
+	return nil
 }
 
 // formRing connects to the next rank and waits for the previous one.
@@ -51,7 +53,7 @@ func (s *session) formRing(ctx context.Context) error {
 		return nil
 	}
 	nextRank, prevRank := (s.rank+1)%s.size, (s.rank+s.size-1)%s.size
-	conn, r, err := s.dial(ctx, "connect the ring", nextRank, forRing)
+	conn, r, err := s.dial(ctx, "connect the ring", nextRank, forRing, s.sendErrorLocked)
 	s.mu.Lock()
 	prevIsHere := s.prev != nil
 	if err != nil {
@@ -61,14 +63,14 @@ func (s *session) formRing(ctx context.Context) error {
 		}
 		return err
 	}
-	s.next = s.startLinkLocked(conn, r, nextRank)
+	s.next = s.startLinkLocked(conn, r, nextRank, true)
 	for s.prev == nil {
 		err := s.sendErrorLocked("connect the ring", prevRank)
 		changed := s.changed
 		s.mu.Unlock()
 		if err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("bootstrap: rank %d (%s) did not connect to %s in the ring: %w (is there a firewall in between?)",
-				prevRank, s.addrs[prevRank], s.addrs[s.rank], ctx.Err())
+			err = fmt.Errorf("bootstrap: rank %d (%s) did not connect to %s in the ring (is there a firewall in between?): %w",
+				prevRank, s.addrs[prevRank], s.addrs[s.rank], errors.Join(ErrTimeout, ctx.Err()))
 		}
 		if err != nil {
 			return err
@@ -84,11 +86,12 @@ func (s *session) formRing(ctx context.Context) error {
 	return nil
 }
 
-// linkTo returns the link for messages to a rank, and connects if there is none.
-func (s *session) linkTo(ctx context.Context, op string, to int) (*link, error) {
+// linkTo returns the link for messages to a rank, and connects if there is none. Check, sendErrorLocked or peerGoneLocked, tells when
+// there is no more sense in it.
+func (s *session) linkTo(ctx context.Context, op string, to int, check func(op string, to int) error) (*link, error) {
 	for {
 		s.mu.Lock()
-		if err := s.sendErrorLocked(op, to); err != nil {
+		if err := check(op, to); err != nil {
 			s.mu.Unlock()
 			return nil, err
 		}
@@ -109,15 +112,18 @@ func (s *session) linkTo(ctx context.Context, op string, to int) (*link, error) 
 		s.dialing[to] = busy
 		s.mu.Unlock()
 
-		conn, r, err := s.dial(ctx, op, to, forMessages)
+		conn, r, err := s.dial(ctx, op, to, forMessages, check)
 		s.mu.Lock()
 		delete(s.dialing, to)
 		close(busy)
 		if err == nil {
-			if err = s.sendErrorLocked(op, to); err != nil {
+			if err = check(op, to); err != nil {
 				conn.Close()
 			} else {
-				s.startLinkLocked(conn, r, to)
+				l := s.startLinkLocked(conn, r, to, true)
+				l.put(makeFrame(frameBeat, []byte{byte(beatAnswer)}), nil) // that we use it
+				s.newsLocked(l)
+				s.changeLocked()
 			}
 		}
 		s.mu.Unlock()
@@ -127,8 +133,8 @@ func (s *session) linkTo(ctx context.Context, op string, to int) (*link, error) 
 	}
 }
 
-// dial connects to a peer's session and waits until it is let in, for as long as ctx and the session last.
-func (s *session) dial(ctx context.Context, op string, to int, use purpose) (net.Conn, *bufio.Reader, error) {
+// dial connects to a peer's session and waits until it is let in, for as long as ctx and the session last, and check says nothing.
+func (s *session) dial(ctx context.Context, op string, to int, use purpose, check func(op string, to int) error) (net.Conn, *bufio.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -146,13 +152,26 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose) (net
 			conn.Close()
 		}
 		s.mu.Lock()
-		over := s.sendErrorLocked(op, to)
+		over := check(op, to)
 		s.mu.Unlock()
 		if over != nil {
 			return nil, nil, over
 		}
 		var refused *noEntry
 		switch {
+		case errors.As(err, &refused) && refused.entry == entryGivenUp:
+			if err := s.noEntryHere(to, refused); err != nil {
+				return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, to, address, err)
+			}
+			s.mu.Lock()
+			out := s.out
+			s.mu.Unlock()
+			if out != nil {
+				return nil, nil, &AbortedError{Op: op, Notice: *out}
+			}
+			return nil, nil, &PeerError{Op: op, Rank: to, Addr: address, Status: Dead, Reason: "it gave this rank up"}
+		case errors.As(err, &refused) && refused.entry == entryWrong:
+			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s does not let this rank in: %s", op, to, address, refused.reason)
 		case errors.As(err, &refused):
 			return nil, nil, &PeerError{Op: op, Rank: to, Addr: address, Status: Closed, Reason: refused.reason}
 		case ctx.Err() == nil && errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedFor:
@@ -171,7 +190,46 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose) (net
 }
 
 // noEntry is a peer's answer that its session does not let us in.
-type noEntry struct{ reason string }
+type noEntry struct {
+	entry  entry
+	reason string // with entryGivenUp: givenUp
+}
+
+type entry uint8
+
+const (
+	entryOver    entry = iota // the session is over, or was never there
+	entryWrong                // who calls has no business there
+	entryGivenUp              // who calls was given up
+	entries
+)
+
+// parseWelcome returns nil, or a *noEntry, or that it is neither.
+func parseWelcome(t frameType, body []byte) error {
+	switch {
+	case t == frameWelcome && len(body) == 0:
+		return nil
+	case t == frameNoEntry && len(body) > 0 && entry(body[0]) < entries:
+		return &noEntry{entry(body[0]), string(body[1:])}
+	}
+	return &protocolError{fmt.Sprintf("a frame of type %d with %d bytes answers a hello", t, len(body))}
+}
+
+// noEntryHere takes a peer's word that this rank was given up.
+func (s *session) noEntryHere(peer int, e *noEntry) error {
+	g, err := parseGivenUp([]byte(e.reason), s.size)
+	if err == nil {
+		s.heardGivenUp(peer, g)
+	}
+	return err
+}
+
+// maxNoEntry is the most that a peer may say at first: a givenUp with all ranks.
+const maxNoEntry = 4*maxWorld + 2*maxReason
+
+func noEntryFrame(e entry, reason string) []byte {
+	return makeFrame(frameNoEntry, append([]byte{byte(e)}, reason...))
+}
 
 func (e *noEntry) Error() string { return e.reason }
 
@@ -184,17 +242,17 @@ func (s *session) call(ctx context.Context, conn net.Conn, to int, use purpose) 
 		return nil, err
 	}
 	r := bufio.NewReaderSize(conn, readSize)
-	t, body, err := readFrame(r, maxReason)
+	t, body, err := readFrame(r, maxNoEntry)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("rank %d answers, but is not in this session (%016x) yet: %w", to, s.id, ctx.Err())
 	case err != nil:
 		return nil, err
-	case t == frameNoEntry:
-		return nil, &noEntry{string(body)}
-	case t != frameWelcome:
-		return nil, &protocolError{fmt.Sprintf("rank %d answered hello with a frame of type %d", to, t)}
-	case !stop():
+	}
+	if err := parseWelcome(t, body); err != nil {
+		return nil, err
+	}
+	if !stop() {
 		return nil, ctx.Err()
 	}
 	return r, nil

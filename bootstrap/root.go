@@ -112,8 +112,8 @@ func listenRoot(ctx context.Context, c RootConfig, n Network) (net.Listener, err
 	if err != nil {
 		return nil, fmt.Errorf("root address %q: want host:port, with IPv6 in brackets: %w", c.Address, err)
 	}
-	if a, err := netip.ParseAddr(host); err == nil && port == "0" && c.Ports != (PortRange{}) {
-		return c.Ports.listen(ctx, n, a)
+	if port == "0" {
+		return c.Ports.listen(ctx, n, host, 2)
 	}
 	ln, err := n.Listen(ctx, c.Address)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // protocolVersion changes whenever a frame does. It is the first thing in a joinRequest, so that any release can read it.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // The services that the handshakes are bound to.
 const (

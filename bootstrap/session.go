@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,9 +40,28 @@ type Session interface {
 	// other. A member may be in several subs at once. Sub works on an aborted session, too, for the survivors.
 	Sub(ctx context.Context, ranks []int) (Session, error)
 
+	// Ask puts a question of at most MaxQuestion bytes to a rank and returns what the function that it gave to Answer says, whatever
+	// else that rank is doing. It works on an aborted session, too. The error is a [*PeerError] if the rank is gone or goes,
+	// ErrNoAnswer if it has not called Answer, a [*LateError] when ctx ends first. Question is not kept; the answer is the caller's.
+	Ask(ctx context.Context, to int, question []byte) ([]byte, error)
+	// Answer gives the function that answers questions of others (and of this rank) from now on, in place of an earlier one; nil
+	// answers none. It is called on goroutines of the session, at several of them at once, until Close returns: it must not block,
+	// nor call the session, nor keep the question; the session keeps the answer, of at most MaxQuestion bytes.
+	Answer(f func(from int, question []byte) []byte)
+
 	// Status says what is known about a rank, without asking it.
 	Status(rank int) Status
-	// Agree would let the survivors of a failure agree on who is alive; it wraps errors.ErrUnsupported in this release.
+	// Fates gives the end of each other rank once, in the order in which they become known here, those from before the call, too.
+	// All calls return one channel, which holds what nobody reads, and is closed by Close.
+	Fates() <-chan Fate
+	// Report enters that a rank is dead, which the caller knows from elsewhere (its pidfd, say): all ranks hear it, and that rank, if
+	// it should live, is told to end its session. A rank whose end is known already is left at that.
+	Report(rank int, reason string) error
+	// Agree lets the ranks that are left agree on who they are; all of them call it. The list is sorted, the same on all, and this rank is
+	// in it: a Sub of it works. Ranks may die before and during it; silent ones are given up as ever, so it waits only for ranks that
+	// live and do not call, until ctx ends: the error is then a [*LateError] that names them, and the call may be repeated. It works on
+	// an aborted session. A rank that the others gave up gets an [*AbortedError]. Those whom a cut of the network keeps apart agree
+	// each among themselves; compare the list with Size where that must not be.
 	Agree(ctx context.Context) (alive []int, err error)
 
 	// Abort ends every call under way or to come on all members with an [*AbortedError], as far as they can be reached. The first
@@ -98,7 +116,7 @@ type session struct {
 	addrs      []netip.AddrPort // by rank
 	hub        *hub             // nil in a world of one
 	root       io.Closer        // the root that we serve, or nil
-	base       *slog.Logger     // without this session's attributes
+	config     *Config          // of the world; only read
 	log        *slog.Logger
 
 	ctx    context.Context // ends with the session
@@ -109,7 +127,10 @@ type session struct {
 	changed    chan struct{} // closed and replaced when fate, aborted, links or closing change
 	fate       []fate        // by rank
 	deaths     int           // ranks that are Dead
+	gone       int           // ranks that are Dead or Closed
 	aborted    *Notice
+	out        *Notice // that others gave this rank up
+	formed     bool    // all members are there
 	closing    bool
 	closed     chan struct{} // closed when Close is done
 	notices    chan Notice
@@ -117,23 +138,31 @@ type session struct {
 	to         map[int]*link         // over which to send to a rank
 	dialing    map[int]chan struct{} // closed when the dial under way is over
 	next, prev *link                 // of the ring; both nil until it is formed, and in a world of one
-	subs       map[string]uint64     // how many subs were made of a list of ranks
+	subs       map[string]uint64     // how many subs were made of a list of ranks since the last agreement
 
-	gathers gathers
-	box     mailbox
+	gathers   gathers
+	box       mailbox
+	questions questions
+	vigil     vigil
+	agreement agreement
+	fates     chan Fate // has room for all
 }
 
 // fate is how a rank ended, if it did.
 type fate struct {
-	status Status // Unknown, Dead or Closed
-	last   uint64 // if Closed: the last collective that it completed
-	reason string
+	status  Status // Unknown, Dead or Closed
+	by      int    // who saw it
+	sure    bool   // if Dead: its connection ended, and not that it was only silent
+	last    uint64 // if Closed: the last collective that it completed
+	private bool   // if Dead: found by this rank while it heard of nobody, and nobody is told
+	reason  string // as by said it
 }
 
-func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, log *slog.Logger) *session {
+func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, c *Config) *session {
+	log := c.Log
 	s := &session{
 		rank: rank, size: len(addrs), id: id, addrs: addrs, hub: h,
-		base: log, log: log.With("session", fmt.Sprintf("%016x", id), "rank", rank, "world", len(addrs)),
+		config: c, log: log.With("session", fmt.Sprintf("%016x", id), "rank", rank, "world", len(addrs)),
 		changed: make(chan struct{}),
 		fate:    make([]fate, len(addrs)),
 		closed:  make(chan struct{}),
@@ -142,20 +171,20 @@ func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, log *slog.L
 		to:      map[int]*link{},
 		dialing: map[int]chan struct{}{},
 		subs:    map[string]uint64{},
+		fates:   make(chan Fate, len(addrs)),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.gathers.init()
 	s.box.init()
+	s.questions.init()
+	s.vigil.init(s.size, c.Heartbeat, c.SilentAfter)
+	s.agreement.init()
 	return s
 }
 
 func (s *session) Rank() int  { return s.rank }
 func (s *session) Size() int  { return s.size }
 func (s *session) ID() uint64 { return s.id }
-
-func (s *session) Agree(context.Context) ([]int, error) {
-	return nil, fmt.Errorf("bootstrap Agree: %w", errors.ErrUnsupported)
-}
 
 func (s *session) Status(rank int) Status {
 	s.mu.Lock()
@@ -197,7 +226,7 @@ func (s *session) usableLocked(op string) error {
 
 func (s *session) peerErrorLocked(op string, rank int) error {
 	f := s.fate[rank]
-	return &PeerError{Op: op, Rank: rank, Addr: s.addrs[rank].String(), Status: f.status, Reason: f.reason}
+	return &PeerError{Op: op, Rank: rank, Addr: s.addrs[rank].String(), Status: f.status, Reason: f.text(s.rank)}
 }
 
 func (s *session) Close() error {
@@ -214,6 +243,10 @@ func (s *session) Close() error {
 	}
 	bye := closedFrame(s.rank, s.gathers.completed)
 	for l := range s.links {
+		if s.fate[l.peer].status == Dead {
+			l.conn.Close() // nobody there to say goodbye
+			continue
+		}
 		l.put(bye, nil)
 		l.end()
 	}
@@ -240,6 +273,7 @@ func (s *session) Close() error {
 	if s.aborted == nil { // nobody writes it any more
 		close(s.notices)
 	}
+	close(s.fates)
 	close(s.closed)
 	return nil
 }

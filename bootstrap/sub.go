@@ -27,6 +27,11 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("bootstrap Sub: %w", ErrClosed)
 	}
+	if s.out != nil {
+		err := &AbortedError{Op: "Sub", Notice: *s.out}
+		s.mu.Unlock()
+		return nil, err
+	}
 	for _, r := range ranks {
 		if s.fate[r].status != Unknown {
 			err := s.peerErrorLocked("Sub", r)
@@ -34,17 +39,19 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 			return nil, err
 		}
 	}
-	// The members count together: the number of subs made of exactly these ranks. A count of all subs would differ between ranks
-	// that took part in different ones.
+	// The members count together: the number of subs made of exactly these ranks since the last agreement, after which all begin anew,
+	// for a failure may have kept some from a Sub that others began. A count of all subs would differ between ranks that took part
+	// in different ones.
 	count := s.subs[string(list)]
 	s.subs[string(list)]++
+	agreed, wasAborted := s.agreement.returned, s.aborted != nil
 	s.mu.Unlock()
 
 	addrs := make([]netip.AddrPort, len(ranks))
 	for i, r := range ranks {
 		addrs[i] = s.addrs[r]
 	}
-	sub := newSession(me, subID(s.id, list, count), addrs, s.hub, s.base)
+	sub := newSession(me, subID(s.id, list, agreed, count), addrs, s.hub, s.config)
 	if sub.hub != nil {
 		if err := sub.hub.enter(sub); err != nil {
 			sub.hub = nil // never entered
@@ -55,19 +62,70 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	if err := sub.form(ctx, "Sub"); err != nil {
+	stop := s.passOn(sub, ranks, wasAborted)
+	err = sub.form(ctx, "Sub")
+	stop()
+	if err != nil {
 		return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x; ranks after this are positions in that list) failed after %v: %w",
 			ranks, sub.id, time.Since(start).Round(time.Millisecond), err)
 	}
 	return sub, nil
 }
 
+// passOn tells sub, until stop is called, what this session gets to know about its members, over whom sub does not watch before all are
+// there; and that this session is aborted, if it was not when the members began: some may not come any more.
+func (s *session) passOn(sub *session, ranks []int, wasAborted bool) (stop func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			var dead []fate
+			var who []int
+			s.mu.Lock()
+			changed, end := s.changed, s.out
+			if !wasAborted && s.aborted != nil {
+				end = s.aborted
+			}
+			for i, r := range ranks {
+				if f := s.fate[r]; f.status == Dead {
+					dead, who = append(dead, f), append(who, i)
+				}
+			}
+			s.mu.Unlock()
+			for i, f := range dead {
+				sub.rankDied(who[i], fate{by: sub.rank, sure: f.sure, reason: f.text(s.rank)}, nil)
+			}
+			if end != nil {
+				sub.Abort(&AbortedError{Op: "Sub", Notice: *end})
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
 // form connects the ring and meets all members on it. If it fails it tells the others and closes the session.
 func (s *session) form(ctx context.Context, op string) error {
-	err := s.formRing(ctx)
-	if err == nil {
-		_, err = s.allGather(ctx, op, nil)
+	if s.size > 1 {
+		s.wg.Go(s.keepVigil)
 	}
+	meeting, stop := s.whileWhole(ctx)
+	err := s.formRing(meeting)
+	if err == nil {
+		_, err = s.allGather(meeting, op, nil)
+	}
+	stop()
+	s.mu.Lock()
+	if err == nil {
+		s.formed = true
+	} else if why := s.collectiveErrorLocked(op, 1); ctx.Err() == nil && why != nil {
+		err = why
+	}
+	s.mu.Unlock()
 	if err == nil {
 		return nil
 	}
@@ -79,6 +137,29 @@ func (s *session) form(ctx context.Context, op string) error {
 	s.Abort(err)
 	s.Close()
 	return err
+}
+
+// whileWhole returns a context that ends with ctx, and when the session is aborted or a rank is gone, so that it cannot be formed any
+// more; stop ends it.
+func (s *session) whileWhole(ctx context.Context) (whole context.Context, stop func()) {
+	whole, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for whole.Err() == nil {
+			s.mu.Lock()
+			changed, over := s.changed, s.collectiveErrorLocked("", 1) != nil
+			s.mu.Unlock()
+			if over {
+				cancel()
+			}
+			select {
+			case <-changed:
+			case <-whole.Done():
+			}
+		}
+	}()
+	return whole, func() { cancel(); <-done }
 }
 
 const (
@@ -139,9 +220,10 @@ func (s *session) checkSub(ranks []int) (me int, err error) {
 	return me, nil
 }
 
-func subID(parent uint64, list []byte, count uint64) uint64 {
+func subID(parent uint64, list []byte, agreed, count uint64) uint64 {
 	b := []byte("gccl sub session v1")
 	b = binary.BigEndian.AppendUint64(b, parent)
+	b = binary.BigEndian.AppendUint64(b, agreed)
 	b = binary.BigEndian.AppendUint64(b, count)
 	sum := sha256.Sum256(append(b, list...))
 	return binary.BigEndian.Uint64(sum[:])

@@ -22,6 +22,7 @@ type end struct {
 
 func (n *Net) pair(a, b netip.AddrPort) (*end, *end) {
 	ab, ba := newPipe(), newPipe()
+	ab.delay, ba.delay = n.delay, n.delay
 	return &end{n, a, b, ba, ab}, &end{n, b, a, ab, ba}
 }
 
@@ -60,15 +61,17 @@ func (c *end) Close() error {
 	c.out.finish()
 	c.out.fail(&c.out.writeErr, net.ErrClosed)
 	c.in.fail(&c.in.readErr, net.ErrClosed)
-	c.in.fail(&c.in.writeErr, os.NewSyscallError("write", syscall.EPIPE))
+	c.in.fail(&c.in.farErr, os.NewSyscallError("write", syscall.EPIPE))
 	return nil
 }
 
-// reset breaks the connection for both ends.
+// reset breaks the connection for both ends. Over a cut network, the far end hears of it when the cut heals.
 func (c *end) reset() {
 	for _, p := range []*pipe{c.in, c.out} {
-		p.fail(&p.readErr, os.NewSyscallError("read", syscall.ECONNRESET))
-		p.fail(&p.writeErr, os.NewSyscallError("write", syscall.ECONNRESET))
+		p.mu.Lock()
+		p.reset = true
+		p.changed.Broadcast()
+		p.mu.Unlock()
 	}
 }
 
@@ -95,9 +98,20 @@ type pipe struct {
 	mu                sync.Mutex
 	changed           *sync.Cond
 	buf               []byte
-	finished          bool // no more writes; readers get EOF after buf
-	readErr, writeErr error
+	delay             func() time.Duration // nil: bytes arrive at once
+	onWay             []arrival            // the bytes of buf that are not there yet
+	finished          bool                 // no more writes; readers get EOF after buf
+	stalled           bool                 // nothing arrives, neither bytes nor news of the other end
+	reset             bool
+	readErr, writeErr error // we closed
+	farErr            error // what the writer gets once the other end closed
 	readBy, writeBy   deadline
+}
+
+// arrival is when some bytes will be there.
+type arrival struct {
+	n  int
+	at time.Time
 }
 
 type deadline struct {
@@ -120,11 +134,19 @@ func (p *pipe) read(b []byte) (int, error) {
 			return 0, p.readErr
 		case p.readBy.passed():
 			return 0, os.ErrDeadlineExceeded
-		case len(p.buf) > 0:
-			n := copy(b, p.buf)
+		case p.stalled:
+			p.changed.Wait()
+			continue
+		case p.reset:
+			return 0, os.NewSyscallError("read", syscall.ECONNRESET)
+		case p.arrived() > 0:
+			n := copy(b, p.buf[:p.arrived()])
 			p.buf = p.buf[n:]
 			p.changed.Broadcast()
 			return n, nil
+		case len(p.buf) > 0:
+			p.changed.Wait() // for the timer that write set
+			continue
 		case p.finished:
 			return 0, io.EOF
 		case len(b) == 0:
@@ -146,9 +168,17 @@ func (p *pipe) write(b []byte) (int, error) {
 			return done, os.NewSyscallError("write", syscall.EPIPE)
 		case p.writeBy.passed():
 			return done, os.ErrDeadlineExceeded
+		case p.stalled:
+		case p.reset:
+			return done, os.NewSyscallError("write", syscall.ECONNRESET)
+		case p.farErr != nil:
+			return done, p.farErr
 		}
 		n := min(len(b)-done, bufferSize-len(p.buf))
 		p.buf = append(p.buf, b[done:done+n]...)
+		if n > 0 && p.delay != nil {
+			p.send(n)
+		}
 		if done += n; n > 0 {
 			p.changed.Broadcast()
 		}
@@ -157,6 +187,41 @@ func (p *pipe) write(b []byte) (int, error) {
 		}
 		p.changed.Wait()
 	}
+}
+
+// send puts the last n bytes of buf on their way.
+func (p *pipe) send(n int) {
+	d := p.delay()
+	at := time.Now().Add(d)
+	if k := len(p.onWay); k > 0 && p.onWay[k-1].at.After(at) {
+		at = p.onWay[k-1].at // in order
+	}
+	p.onWay = append(p.onWay, arrival{n, at})
+	time.AfterFunc(time.Until(at), func() {
+		p.mu.Lock()
+		p.changed.Broadcast()
+		p.mu.Unlock()
+	})
+}
+
+// arrived returns how many bytes of buf are there.
+func (p *pipe) arrived() int {
+	n := len(p.buf)
+	now := time.Now()
+	for len(p.onWay) > 0 && !p.onWay[0].at.After(now) {
+		p.onWay = p.onWay[1:]
+	}
+	for _, a := range p.onWay {
+		n -= a.n
+	}
+	return n
+}
+
+func (p *pipe) stall(yes bool) {
+	p.mu.Lock()
+	p.stalled = yes
+	p.changed.Broadcast()
+	p.mu.Unlock()
 }
 
 func (p *pipe) finish() {

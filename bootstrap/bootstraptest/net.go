@@ -16,6 +16,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 )
@@ -28,6 +29,10 @@ type Net struct {
 	nextPort  uint16
 	conns     map[*end]struct{}
 	dead      map[netip.Addr]bool
+	cut       map[netip.Addr]bool
+	frozen    map[netip.Addr]bool
+	delay     func() time.Duration
+	healed    chan struct{} // closed and replaced when a host is cut no more
 	refuse    func(from, to netip.AddrPort) error
 }
 
@@ -42,6 +47,7 @@ func New() *Net {
 	return &Net{
 		listeners: map[place]*listener{}, names: map[string]netip.Addr{}, nextPort: 40000,
 		conns: map[*end]struct{}{}, dead: map[netip.Addr]bool{},
+		cut: map[netip.Addr]bool{}, frozen: map[netip.Addr]bool{}, healed: make(chan struct{}),
 	}
 }
 
@@ -74,6 +80,12 @@ func (n *Net) Kill(address string) {
 	host := netip.MustParseAddr(address)
 	n.mu.Lock()
 	n.dead[host] = true
+	close(n.healed) // who dials on it
+	n.healed = make(chan struct{})
+	if n.frozen[host] { // the kernel speaks for it again
+		delete(n.frozen, host)
+		n.stallLocked()
+	}
 	var hit []*end
 	for c := range n.conns {
 		if c.local.Addr() == host || c.remote.Addr() == host {
@@ -93,6 +105,55 @@ func (n *Net) Kill(address string) {
 	for _, l := range gone {
 		l.Close()
 	}
+}
+
+// Delay has the bytes of each write on connections made from now on arrive after what f returns at that time, which is called from
+// many goroutines, and in order.
+func (n *Net) Delay(f func() time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delay = f
+}
+
+// Cut takes a host off the network, as a pulled cable does: nothing that it sends arrives anywhere, nor anything at it, and no reset
+// either. Connections wait until Heal, or for ever.
+func (n *Net) Cut(address string) { n.stop(n.cut, address) }
+
+// Heal ends a Cut. What was sent meanwhile arrives.
+func (n *Net) Heal(address string) { n.resume(n.cut, address) }
+
+// Freeze stalls all connections of a host's processes, as a stop signal does: its kernel still takes new ones. The goroutines in
+// this process that play the frozen one run on, and see a network that stands still.
+func (n *Net) Freeze(address string) { n.stop(n.frozen, address) }
+
+// Thaw ends a Freeze.
+func (n *Net) Thaw(address string) { n.resume(n.frozen, address) }
+
+func (n *Net) stop(set map[netip.Addr]bool, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set[netip.MustParseAddr(address)] = true
+	n.stallLocked()
+}
+
+func (n *Net) resume(set map[netip.Addr]bool, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(set, netip.MustParseAddr(address))
+	close(n.healed)
+	n.healed = make(chan struct{})
+	n.stallLocked()
+}
+
+func (n *Net) stallLocked() {
+	for c := range n.conns {
+		c.in.stall(n.stallsLocked(c.local.Addr(), c.remote.Addr()))
+	}
+}
+
+// stallsLocked reports whether nothing gets through between two hosts. A host's own loopback is never cut.
+func (n *Net) stallsLocked(a, b netip.Addr) bool {
+	return n.frozen[a] || n.frozen[b] || a != b && (n.cut[a] || n.cut[b])
 }
 
 // Conns returns how many ends of connections are open.
@@ -152,6 +213,19 @@ func (n *Net) listen(host netip.Addr, at string) (net.Listener, error) {
 func (n *Net) dial(ctx context.Context, host netip.Addr, to string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	for ctx.Err() == nil && !n.dead[host] {
+		remote, err := n.lookup(to)
+		if err != nil || !n.frozen[host] && (remote.Addr() == host || !n.cut[host] && !n.cut[remote.Addr()]) {
+			break
+		}
+		healed := n.healed
+		n.mu.Unlock()
+		select {
+		case <-healed:
+		case <-ctx.Done():
+		}
+		n.mu.Lock()
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
@@ -187,6 +261,9 @@ func (n *Net) dial(ctx context.Context, host netip.Addr, to string) (net.Conn, e
 	select {
 	case l.backlog <- theirs:
 		n.conns[ours], n.conns[theirs] = struct{}{}, struct{}{}
+		stalls := n.stallsLocked(host, target)
+		ours.in.stall(stalls)
+		theirs.in.stall(stalls)
 		return ours, nil
 	default:
 		return fail(os.NewSyscallError("connect", syscall.ETIMEDOUT))
