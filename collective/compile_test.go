@@ -95,7 +95,7 @@ func opsOf(t *testing.T, s Schedule, opt Options) []string {
 	require.NoError(t, err)
 	var lines []string
 	for i := range p.Ops {
-		lines = append(lines, p.describe(i))
+		lines = append(lines, p.Describe(i))
 	}
 	return lines
 }
@@ -247,11 +247,11 @@ func TestPointToPoint(t *testing.T) {
 	p, err := PointToPoint(4, 1, 3, true)
 	require.NoError(t, err)
 	require.Len(t, p.Linear(), 1)
-	require.Equal(t, "send of in[0.0] to rank 3 (message 0), lent", p.describe(0))
+	require.Equal(t, "send of in[0.0] to rank 3 (message 0), lent", p.Describe(0))
 	q, err := PointToPoint(4, 3, 1, false)
 	require.NoError(t, err)
 	require.Len(t, q.Linear(), 1)
-	require.Equal(t, "receive of message 0 from rank 1 into out[0.0]", q.describe(0))
+	require.Equal(t, "receive of message 0 from rank 1 into out[0.0]", q.Describe(0))
 	for _, peer := range []int{-1, 1, 4} {
 		_, err = PointToPoint(4, 1, peer, true)
 		require.ErrorContains(t, err, "rank 1 of 4")

@@ -19,7 +19,7 @@ func TestLinearIsATopologicalOrder(t *testing.T) {
 							ready[i] = true
 						}
 						for i := range p.Ops {
-							require.True(t, ready[int32(i)], "%s, %d ranks, rank %d, %+v: op %d, %s", a.title(), n, p.Rank, opt, i, p.describe(i))
+							require.True(t, ready[int32(i)], "%s, %d ranks, rank %d, %+v: op %d, %s", a.title(), n, p.Rank, opt, i, p.Describe(i))
 							for _, j := range m.Done(int32(i), nil) {
 								ready[j] = true
 							}

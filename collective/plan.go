@@ -102,8 +102,8 @@ func (p *Plan) Bytes() int {
 	return int(unsafe.Sizeof(*p)) + cap(p.Ops)*int(unsafe.Sizeof(Op{})) + cap(p.Srcs)*int(unsafe.Sizeof(Ref{})) + 4*cap(p.To)
 }
 
-// describe prints op i for errors.
-func (p *Plan) describe(i int) string {
+// Describe says in words what op i does.
+func (p *Plan) Describe(i int) string {
 	o := &p.Ops[i]
 	switch o.Code {
 	case OpSend:

@@ -155,7 +155,7 @@ func (w *world) runLinear() ([][]int32, error) {
 	var waiting []string
 	for r, v := range w.plans {
 		if pc[r] < len(v.Ops) {
-			waiting = append(waiting, fmt.Sprintf("rank %d waits at its op %d of %d: %s", r, pc[r], len(v.Ops), v.describe(pc[r])))
+			waiting = append(waiting, fmt.Sprintf("rank %d waits at its op %d of %d: %s", r, pc[r], len(v.Ops), v.Describe(pc[r])))
 		}
 	}
 	if waiting != nil {
@@ -207,7 +207,7 @@ func (w *world) runMachines(machines []*Machine, rnd *rand.Rand) ([][]int32, err
 		var waiting []string
 		for _, tasks := range parked {
 			for _, t := range tasks {
-				waiting = append(waiting, fmt.Sprintf("rank %d: %s", t.rank, w.plans[t.rank].describe(int(t.op))))
+				waiting = append(waiting, fmt.Sprintf("rank %d: %s", t.rank, w.plans[t.rank].Describe(int(t.op))))
 			}
 		}
 		return nil, &DeadlockError{"machine", waiting}

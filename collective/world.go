@@ -119,7 +119,7 @@ func (w *world) step(r, i, room int) (bool, error) {
 	v, st := w.plans[r], &w.ranks[r]
 	o := &v.Ops[i]
 	hazard := func(format string, args ...any) error {
-		return &HazardError{Rank: r, Op: v.describe(i), Why: fmt.Sprintf(format, args...)}
+		return &HazardError{Rank: r, Op: v.Describe(i), Why: fmt.Sprintf(format, args...)}
 	}
 	w.touched = w.touched[:0]
 	id := w.pipeOf[r][i]

@@ -13,7 +13,18 @@ var (
 	ErrSequence = errors.New("message out of sequence")
 	ErrMismatch = errors.New("ranks disagree about the call")
 	ErrSpace    = errors.New("not enough memory")
+
+	// ErrLeft is ErrGone of a peer that closed the connection in good order. It may have done so because of what somebody
+	// else did to it.
+	ErrLeft error = leftError{}
 )
+
+type leftError struct{}
+
+func (leftError) Error() string { return ErrGone.Error() }
+
+// Is makes it an ErrGone.
+func (leftError) Is(target error) bool { return target == ErrGone }
 
 // PeerError wraps whatever befell a conn.
 type PeerError struct {

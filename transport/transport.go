@@ -125,7 +125,9 @@ type Conn interface {
 	Peer() string
 	// Close ends the connection in both directions once what was sent has been
 	// handed over or the peer is known to be gone; the peer's streams get ErrGone
-	// when they have read what was sent before. Idempotent.
+	// when they have read what was sent before. What was lent and is not read yet
+	// is the owner's again afterwards: the peer reads it as it was, or gets
+	// ErrGone. Idempotent.
 	Close() error
 }
 
@@ -145,8 +147,9 @@ type Stream interface {
 	// non-nil pointer). Nil means not yet. The memory is valid and must only be
 	// read until Release.
 	View(tag uint32, n int) (unsafe.Pointer, error)
-	// Release ends the view, and with it our use of the peer's memory.
-	Release()
+	// Release ends the view, and with it our use of the peer's memory. An error says that what was seen may have been something else: the
+	// peer lent its memory and closed the connection before we were done, so that it may have written there.
+	Release() error
 }
 
 // Awaiter is an optional power of a Stream: the 64-bit word in memory that

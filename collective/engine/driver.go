@@ -21,6 +21,7 @@ type Driver struct {
 	mu       sync.Mutex
 	inbox    []submission
 	requests []request
+	ports    []*Port // not failed by Fail
 	parked   []*Call
 	nparked  atomic.Int32
 	pumping  bool

@@ -52,6 +52,10 @@ type shown struct {
 	link *link
 }
 
+// longBlock is the size of a message in bytes from which on an idle lane lets go of its memory, so that the collector can have
+// it; for shorter ones that is not worth the time.
+const longBlock = 32 << 10
+
 // link returns the link to a peer, which it opens at first use.
 func (l *Lane) link(peer int32) (*link, error) {
 	k := &l.links[peer]
@@ -96,8 +100,12 @@ func (l *Lane) begin() {
 func (l *Lane) beginRound() {
 	t := l.queue[0]
 	l.pc, l.drain = 0, 0
-	from, _ := t.Layout.Range(l.round)
+	from, n := t.Layout.Range(l.round)
 	l.shift[collective.Temp] = from * t.Layout.Elem
+	if t.Plan.Pieces == 1 { // short calls: no division
+		l.at[0], l.size[0] = from*t.Layout.Elem, n*t.Layout.Elem
+		return
+	}
 	for p := range t.Plan.Pieces {
 		at, n := t.Layout.Piece(l.round, p)
 		if n == 0 {
@@ -146,6 +154,9 @@ func (l *Lane) advance() (moved bool, err error) {
 		l.queue = l.queue[:len(l.queue)-1]
 		if len(l.queue) > 0 {
 			l.begin()
+		} else if l.stride[collective.In] > longBlock {
+			l.base = [3]unsafe.Pointer{}
+			clear(l.srcs[:cap(l.srcs)])
 		}
 		t.call.taskDone()
 	}
@@ -203,12 +214,11 @@ func (l *Lane) step(t *Task, o *collective.Op) (bool, error) {
 		}
 		return true, nil
 	}
-	l.compute(t, o)
-	return true, nil
+	return true, l.compute(t, o)
 }
 
-// compute runs a fold or copy and releases the views it is the last to use.
-func (l *Lane) compute(t *Task, o *collective.Op) {
+// compute runs a fold or copy and releases the views it is the last to use. An error says that what it made of them is worth nothing.
+func (l *Lane) compute(t *Task, o *collective.Op) error {
 	srcs := t.Plan.Srcs[o.Src : o.Src+uint32(o.NSrc)]
 	l.srcs = l.srcs[:0]
 	scaled := -1
@@ -231,9 +241,12 @@ func (l *Lane) compute(t *Task, o *collective.Op) {
 	}
 	for i := range srcs {
 		if srcs[i].Flags&collective.Last != 0 {
-			l.views[srcs[i].Block].link.stream.Release()
+			if err := l.views[srcs[i].Block].link.stream.Release(); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // drained reports whether the memory of everything the task sent is ours again.

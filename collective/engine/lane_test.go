@@ -25,7 +25,7 @@ func (e *echo) Send(uint32, transport.Buf) (bool, error) { e.sent++; return true
 func (e *echo) Sent() (uint64, error)                    { return e.sent, nil }
 func (e *echo) Recv(uint32, transport.Buf) (bool, error) { return true, nil }
 func (e *echo) View(uint32, int) (unsafe.Pointer, error) { return unsafe.Pointer(&e.buf), nil }
-func (e *echo) Release()                                 {}
+func (e *echo) Release() error                           { return nil }
 
 func addFloat32(dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
 	for i := range n {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 // PortOptions describe a communicator to the engine.
 type PortOptions struct {
+	Owner   any // the user's, for Driver.Owners
 	Ranks   int
 	Lanes   int // lane i uses stream i mod Streams of channel i div Streams
 	Streams int // per conn
@@ -47,7 +49,22 @@ func (d *Driver) NewPort(opt PortOptions) *Port {
 			links:  make([]link, opt.Ranks),
 		})
 	}
+	d.mu.Lock()
+	d.ports = append(d.ports, p)
+	d.mu.Unlock()
 	return p
+}
+
+// Owners returns the owners of the ports that have not failed, each once. Anyone may call it.
+func (d *Driver) Owners() (owners []any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.ports {
+		if !slices.Contains(owners, p.opt.Owner) {
+			owners = append(owners, p.opt.Owner)
+		}
+	}
+	return owners
 }
 
 // Lanes is the number of lanes.
@@ -58,6 +75,10 @@ func (p *Port) Lanes() int { return len(p.lanes) }
 func (p *Port) Fail(err error) {
 	p.failed.CompareAndSwap(nil, &failure{err})
 	p.driver.alert()
+	d := p.driver
+	d.mu.Lock()
+	d.ports = slices.DeleteFunc(d.ports, func(x *Port) bool { return x == p })
+	d.mu.Unlock()
 }
 
 // Err is what the port failed with, or nil.

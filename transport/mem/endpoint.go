@@ -109,7 +109,8 @@ func (e *endpoint) Close() error {
 		for side, id := range k.ids {
 			if id == e.id {
 				e.memory.Add(-l.close(side))
-				l.stopTimers(side, e)
+				l.flush(side, e)
+				n.forgetLocked(l)
 				wake = append(wake, n.open[k.ids[1-side]])
 			}
 		}

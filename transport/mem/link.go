@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/gccl-project/gccl/transport"
@@ -19,7 +20,11 @@ type link struct {
 	key    linkKey
 	queues [2][]queue // [side that sends][stream]
 	closed [2]atomic.Bool
-	broken atomic.Bool // by a Hook's Reset
+	broken atomic.Bool // by a Hook's Reset, or Network.Kill
+
+	mu   sync.Mutex     // orders cut against closed
+	cut  bool           // nothing passes
+	told [2]atomic.Bool // that this side is closed has reached the other
 }
 
 // link finds or makes the link of k and says which side self is. Network.mu is
@@ -35,6 +40,8 @@ func (n *Network) link(k transport.Key, self, peer uint64, streams int) (*link, 
 	if l == nil {
 		l = &link{key: key, queues: [2][]queue{make([]queue, streams), make([]queue, streams)}}
 		n.links[key] = l
+		l.broken.Store(n.dead[n.hosts[self]] || n.dead[n.hosts[peer]])
+		l.setCut(n.cut[n.hosts[self]] || n.cut[n.hosts[peer]])
 	}
 	return l, side
 }
@@ -48,16 +55,22 @@ func (l *link) close(side int) (freed int64) {
 	if l.closed[side].Swap(true) {
 		return 0
 	}
+	l.mu.Lock()
+	l.told[side].Store(!l.cut)
+	l.mu.Unlock()
 	for i := range l.queues[side] {
 		freed += l.queues[side][i].takeBack()
 	}
 	return freed
 }
 
-// stopTimers drops the delayed messages of side, which is e's.
-func (l *link) stopTimers(side int, e *endpoint) {
+// over reports whether side knows that nothing more comes from the other, which closed or is gone.
+func (l *link) over(side int) bool { return l.told[1-side].Load() || l.broken.Load() }
+
+// flush shows the delayed messages of side, which is e's.
+func (l *link) flush(side int, e *endpoint) {
 	for i := range l.queues[side] {
-		l.queues[side][i].stopTimers(e)
+		l.queues[side][i].flush(e)
 	}
 }
 
@@ -65,6 +78,10 @@ func (l *link) stopTimers(side int, e *endpoint) {
 func (n *Network) forget(l *link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.forgetLocked(l)
+}
+
+func (n *Network) forgetLocked(l *link) {
 	if l.closed[0].Load() && l.closed[1].Load() && n.links[l.key] == l {
 		delete(n.links, l.key)
 	}

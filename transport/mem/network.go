@@ -41,18 +41,28 @@ const Name = "mem"
 const Slots = 8
 
 // A Network joins endpoints. The zero value is an empty network. It may be used
-// from several goroutines, and must not be copied.
+// from several goroutines, and must not be copied. Hosts on it can fail, see [Network.Host].
 type Network struct {
 	mu    sync.Mutex
 	last  uint64               // id of the newest endpoint; they begin at 1
 	open  map[uint64]*endpoint // those not closed
 	links map[linkKey]*link    // those not closed at both ends
+
+	of    *Network          // what this is a host's view of, or nil
+	host  string            // then
+	hosts map[uint64]string // of endpoints that hosts opened
+	cut   map[string]bool   // hosts, by Cut
+	dead  map[string]bool   // hosts, by Kill
 }
 
 // Open adds an endpoint. Its address holds in this network alone.
 func (n *Network) Open(o transport.Options) (transport.Endpoint, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
+	}
+	host := n.host
+	if n.of != nil {
+		n = n.of
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,6 +71,9 @@ func (n *Network) Open(o transport.Options) (transport.Endpoint, error) {
 		n.links = map[linkKey]*link{}
 	}
 	n.last++
+	if host != "" {
+		n.hosts[n.last] = host
+	}
 	e := &endpoint{network: n, id: n.last, options: o, conns: map[transport.Key]*conn{}}
 	n.open[e.id] = e
 	return e, nil

@@ -21,7 +21,8 @@ type queue struct {
 	// visible counts messages put into slots and not held back by a delay. It is
 	// the word an Awaiter spins on.
 	visible uint64
-	stopped bool // the sender is gone: nothing delayed appears any more
+	cut     bool   // nothing appears, and the sender does not hear what was read
+	unread  uint64 // while cut: the first message whose memory was lent then
 }
 
 type slot struct {
@@ -32,6 +33,8 @@ type slot struct {
 	held   *time.Timer
 	data   []byte // the message
 	lent   bool   // data is the sender's memory
+	shown  bool   // a view of it is out
+	back   bool   // that showed lent memory, which is its owner's again
 	own    []byte // memory of the slot, kept for the next message
 }
 
@@ -88,7 +91,7 @@ func (q *queue) put(s *stream, tag uint32, data []byte, lend bool) (ok bool, fat
 
 // publish shows what is held back by nothing. q.mu is held.
 func (q *queue) publish() {
-	for {
+	for !q.cut {
 		hidden := q.n - int(q.visible-q.taken)
 		if hidden <= 0 || q.slots[(q.head+q.n-hidden)%Slots].held != nil {
 			return
@@ -101,9 +104,7 @@ func (q *queue) release(d *slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d.held = nil
-	if !q.stopped {
-		q.publish()
-	}
+	q.publish()
 }
 
 // front is the next message, or nil. q.mu is held.
@@ -115,18 +116,16 @@ func (q *queue) front() *slot {
 }
 
 // empty reports that nothing will appear unless the sender sends. q.mu is held.
-func (q *queue) empty() bool {
-	return q.visible == q.taken && (q.n == 0 || q.stopped)
-}
+func (q *queue) empty() bool { return q.visible == q.taken && q.n == 0 }
 
 // drop ends the use of the front. q.mu is held.
 func (q *queue) drop() {
 	d := &q.slots[q.head]
 	if d.twice {
-		d.twice = false
+		d.twice, d.shown, d.back = false, false, false
 		return
 	}
-	d.data, d.lent = nil, false
+	d.data, d.lent, d.shown, d.back = nil, false, false, false
 	q.head = (q.head + 1) % Slots
 	q.n--
 	q.taken++
@@ -136,6 +135,14 @@ func (q *queue) drop() {
 func (q *queue) done() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.cut {
+		return min(q.unread, q.firstLent())
+	}
+	return q.firstLent()
+}
+
+// firstLent is the number of the first message whose memory is lent, or else of the next one. q.mu is held.
+func (q *queue) firstLent() uint64 {
 	for i := range q.n {
 		if d := &q.slots[(q.head+i)%Slots]; d.lent {
 			return d.number
@@ -145,7 +152,7 @@ func (q *queue) done() uint64 {
 }
 
 // takeBack copies what is lent, for a sender that closes. A view that is out
-// keeps showing the lent memory. It returns the bytes of the slots until now.
+// keeps showing the lent memory, and its Release is an error. It returns the bytes of the slots until now.
 func (q *queue) takeBack() (memory int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,22 +162,23 @@ func (q *queue) takeBack() (memory int64) {
 	for i := range q.n {
 		if d := &q.slots[(q.head+i)%Slots]; d.lent {
 			d.own = append([]byte(nil), d.data...)
-			d.data, d.lent = d.own, false
+			d.data, d.lent, d.back = d.own, false, d.shown
 		}
 	}
 	return memory
 }
 
-// stopTimers drops what is still delayed, for an endpoint that closes.
-func (q *queue) stopTimers(e *endpoint) {
+// flush shows what is still delayed, for an endpoint that closes: no timer may outlive it.
+func (q *queue) flush(e *endpoint) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.stopped = true
 	for i := range q.slots {
 		if d := &q.slots[i]; d.held != nil && d.held.Stop() {
+			d.held = nil
 			e.timers.Done()
 		}
 	}
+	q.publish()
 }
 
 func checksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }

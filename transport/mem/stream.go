@@ -39,7 +39,7 @@ func (c *conn) gone() error {
 	if c.link.broken.Load() {
 		return fmt.Errorf("%w: the connection was reset", transport.ErrGone)
 	}
-	return fmt.Errorf("%w: it closed the connection", transport.ErrGone)
+	return fmt.Errorf("%w: it closed the connection", transport.ErrLeft)
 }
 
 func (s *stream) fits(op string, n int) error {
@@ -68,12 +68,12 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 		return false, s.fail("send", err)
 	}
 	c := s.conn
-	if c.link.closed[1-c.side].Load() || c.link.broken.Load() {
+	if c.link.over(c.side) {
 		return false, s.fail("send", c.gone())
 	}
 	ok, fate := s.out.put(s, tag, data, b.Shared && c.endpoint.arena.owns(b.Ptr, int64(b.N)))
 	if fate.Reset {
-		c.link.broken.Store(true)
+		c.link.reset()
 		c.peer.wake()
 		return false, s.fail("send", c.gone())
 	}
@@ -88,7 +88,7 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 
 func (s *stream) Sent() (uint64, error) {
 	c, done := s.conn, s.out.done()
-	if s.err == nil && (c.link.closed[1-c.side].Load() || c.link.broken.Load()) && done < s.out.acceptedNow() {
+	if s.err == nil && c.link.over(c.side) && done < s.out.acceptedNow() {
 		return done, s.fail("send", c.gone())
 	}
 	return done, s.dead("send")
@@ -115,7 +115,7 @@ func (s *stream) next(op string, tag uint32, n int) (*slot, error) {
 	c := s.conn
 	d := s.in.front()
 	if d == nil {
-		if s.in.empty() && (c.link.closed[1-c.side].Load() || c.link.broken.Load()) {
+		if s.in.empty() && c.link.over(c.side) {
 			return nil, s.fail(op, c.gone())
 		}
 		return nil, nil
@@ -158,23 +158,28 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	if d == nil {
 		return nil, err
 	}
-	s.view = true
+	s.view, d.shown = true, true
 	if n == 0 {
 		return unsafe.Pointer(&s.nothing), nil
 	}
 	return unsafe.Pointer(&d.data[0]), nil
 }
 
-func (s *stream) Release() {
+func (s *stream) Release() error {
 	if !s.view {
-		return
+		return nil
 	}
 	s.view = false
 	s.in.mu.Lock()
-	n := len(s.in.slots[s.in.head].data)
+	d := &s.in.slots[s.in.head]
+	n, back := len(d.data), d.back
 	s.in.drop()
 	s.in.mu.Unlock()
+	if back {
+		return s.fail("receive", fmt.Errorf("%w: it took back what it had lent", transport.ErrLeft))
+	}
 	s.consumed(n)
+	return nil
 }
 
 // consumed accounts for a message of n bytes that was read, and wakes a sender

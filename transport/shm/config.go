@@ -24,6 +24,9 @@ type Config struct {
 	// 1 to 8, as far as they do not fit a line (48 bytes); 0: 4. With little room
 	// fewer are made.
 	Slots int
+	// Staging bounds the bytes of all slots: beyond it a stream that needs longer slots gets one instead of Slots, so that
+	// many peers do not take many times the memory. 0: no bound.
+	Staging int64
 	// LendFrom is the shortest message in bytes that is lent to the peer when it
 	// lies in memory from Alloc; shorter ones are copied. 0: 4096. Between two
 	// ranks lending and copying are equal within 15 % up to 32 KiB, and lending is
@@ -50,6 +53,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("shm: Config.HostID has %d bytes, want at most 256", len(c.HostID))
 	case c.SegmentSize < 0 || c.SegmentSize > maxSegment || c.SegmentSize > 0 && c.SegmentSize < leastSize:
 		return c, fmt.Errorf("shm: Config.SegmentSize is %d, want 0 or %d to %d", c.SegmentSize, leastSize, int64(maxSegment))
+	case c.Staging < 0:
+		return c, fmt.Errorf("shm: Config.Staging is %d bytes, want 0 or more", c.Staging)
 	case c.Slots < 1 || c.Slots > 8:
 		return c, fmt.Errorf("shm: Config.Slots is %d, want 1 to 8", c.Slots)
 	case c.LendFrom < 1:

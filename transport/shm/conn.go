@@ -30,6 +30,7 @@ type conn struct {
 	over   error // why the peer will send no more
 	unread bool  // it will not read any more either
 	closed bool
+	fence  uint32 // see takenBack
 }
 
 func (e *Endpoint) connect(key transport.Key, p *peer) (*conn, error) {
@@ -203,7 +204,7 @@ func (c *conn) refresh() bool {
 		}
 		switch {
 		case state&entryClosed != 0 || state == entryFree:
-			return c.end(fmt.Errorf("the peer closed the connection: %w", transport.ErrGone), true)
+			return c.end(fmt.Errorf("the peer closed the connection: %w", transport.ErrLeft), true)
 		case state&entryBroken != 0:
 			news = c.end(fmt.Errorf("connection reset: %w", transport.ErrGone), false) || news
 		case state&entryRefused != 0:
@@ -211,9 +212,24 @@ func (c *conn) refresh() bool {
 		}
 	}
 	if shut {
-		return c.end(fmt.Errorf("the peer closed its endpoint: %w", transport.ErrGone), true)
+		return c.end(fmt.Errorf("the peer closed its endpoint: %w", transport.ErrLeft), true)
 	}
 	return news
+}
+
+// takenBack reports, after memory that the peer lent was read, that it may have been written to meanwhile: the peer closed its end, as it
+// does before the memory is its user's again.
+func (c *conn) takenBack() error {
+	// What was read must have been read before the peer's state is: an addition is a fence on all processors, a load is not on arm64.
+	atomic.AddUint32(&c.fence, 1)
+	h := c.p.header()
+	if c.remote != nil && atomic.LoadUint64(&c.remote.state)&entryClosed == 0 && atomic.LoadUint64(&c.remote.id) == c.remoteID && atomic.LoadUint32(&h.shut) == 0 {
+		return nil
+	}
+	if c.refresh(); c.over != nil {
+		return c.over
+	}
+	return fmt.Errorf("the peer took back what it had lent: %w", transport.ErrLeft)
 }
 
 func noRoom(p *peer) error {

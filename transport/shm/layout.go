@@ -23,6 +23,7 @@ const (
 
 	lengthMask = 1<<30 - 1
 	farBit     = 1 << 30
+	lentBit    = 1 << 31 // and it lies in memory that is its user's again when the connection is closed
 
 	headerBytes   = 8192 // header and first piece of the directory
 	firstPieceAt  = 4096

@@ -19,6 +19,7 @@ type receiver struct {
 	counters *counters
 	plain    bool // no checksums
 	viewing  bool
+	lent     bool // what is viewed may be taken back
 	misses   uint32
 	flag     uint64 // of the view
 	bytes    int    // of the view
@@ -52,7 +53,7 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.viewing, r.flag, r.bytes = true, want, n
+	r.viewing, r.lent, r.flag, r.bytes = true, meta&lentBit != 0, want, n
 	return v, nil
 }
 
@@ -80,16 +81,24 @@ func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 			return false, err
 		}
 	}
-	r.viewing, r.flag, r.bytes = true, want, b.N
-	s.Release()
+	r.viewing, r.lent, r.flag, r.bytes = true, meta&lentBit != 0, want, b.N
+	if err := s.Release(); err != nil {
+		return false, err
+	}
 	return true, nil
 }
 
 // Release ends the view. See transport.Stream.
-func (s *stream) Release() {
+func (s *stream) Release() error {
 	r := &s.rx
 	if !r.viewing {
-		return
+		return nil
+	}
+	if r.lent {
+		r.lent = false
+		if err := s.c.takenBack(); err != nil {
+			return s.fail("receive", err)
+		}
 	}
 	r.viewing = false
 	r.idle[r.seq%ringLines] = r.flag
@@ -101,6 +110,7 @@ func (s *stream) Release() {
 	if atomic.LoadUint32(r.bell) != 0 {
 		wake(r.bell)
 	}
+	return nil
 }
 
 // Awaits is transport.Awaiter. Before the peer's first message it is the

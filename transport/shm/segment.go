@@ -36,6 +36,7 @@ type segment struct {
 	allotted int64    // bytes in given
 	unlinked bool
 	closed   bool
+	staged   int64 // bytes of staging slots; the driver's alone
 }
 
 // segmentSize is how much address space to ask for: what the file system could

@@ -165,6 +165,9 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 			t.lends++
 		}
 		meta |= farBit
+		if lend {
+			meta |= lentBit
+		}
 		*(*uint64)(payload) = uint64(off)
 		payload = c.e.seg.at(off)
 	} else {

@@ -64,10 +64,14 @@ func (g *staging) grow(e *Endpoint, n int64, t *sender) error {
 	if slot >= largeSlot {
 		count = (count + 1) / 2
 	}
+	if most := e.config.Staging; most > 0 && e.seg.staged+slot*int64(count) > most {
+		count = 1
+	}
 	g.drain(t)
 	for {
 		off, err := e.seg.take(slot*int64(count), e.seg.page, "messages on their way")
 		if err == nil {
+			e.seg.staged += slot * int64(count)
 			fresh := staging{seg: e.seg, off: off, slot: slot, last: make([]uint64, count), old: g.old}
 			for i := range fresh.last {
 				fresh.last[i] = t.head
@@ -124,6 +128,7 @@ func (g *staging) free() {
 		g.old[i].free()
 	}
 	if g.slot > 0 {
+		g.seg.staged -= g.slot * int64(len(g.last))
 		_ = g.seg.put(g.off, g.slot*int64(len(g.last))) // the file goes with Close at the latest
 	}
 	*g = staging{}

@@ -186,7 +186,7 @@ func (c *conn) noteEnd() {
 		ended++
 	}
 	if ended > 0 && ended == len(c.flows) {
-		c.lose(fmt.Errorf("%w: it closed the connection", transport.ErrGone))
+		c.lose(fmt.Errorf("%w: it closed the connection", transport.ErrLeft))
 	}
 }
 

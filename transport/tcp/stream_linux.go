@@ -212,9 +212,9 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	return unsafe.Pointer(&s.rx.dst[0]), nil
 }
 
-func (s *stream) Release() {
+func (s *stream) Release() error {
 	if s.rx.asked != showing {
-		return
+		return nil
 	}
 	s.consume()
 	if c := s.conn; c.pending() {
@@ -225,4 +225,5 @@ func (s *stream) Release() {
 			c.enlist()
 		}
 	}
+	return nil
 }

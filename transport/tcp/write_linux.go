@@ -109,6 +109,7 @@ func (f *flow) push() int {
 	}
 	f.gather()
 	n, errno := sendmsg(f.fd, &f.msg)
+	clear(f.vector[:f.msg.Iovlen]) // it must not keep the memory of messages from the collector
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:

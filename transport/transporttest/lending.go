@@ -142,6 +142,69 @@ func testLending(t *testing.T, open Provider) {
 	}
 }
 
+// testTakenBack: what was lent is the sender's again once it has closed the connection, as it does when its call fails. A receiver that
+// reads it before or after that sees what was sent or gets an error; it is never told that what it saw was right when it was not.
+func testTakenBack(t *testing.T, open Provider) {
+	o := defaults()
+	o.MaxMessage = 1 << 20
+	const n = 1 << 20
+	for _, how := range []string{"received later", "viewed later", "viewed before"} {
+		w := newWorld(t, open, 2, o)
+		alloc := allocator(t, w.eps[0])
+		a, b := w.pair()
+		p, err := alloc.Alloc(n)
+		require.NoError(t, err)
+		memory := unsafe.Slice((*byte)(p), n)
+		fill(memory, 1)
+		w.drive("room to lend", func() bool {
+			ok, err := a.Stream(0).Send(1, transport.Buf{Ptr: p, N: n, Shared: true})
+			require.NoError(t, err)
+			return ok
+		})
+		w.send(a.Stream(1), 1, pattern(2, 8))
+		w.same(pattern(2, 8), w.receive(b.Stream(1), 1, 8), "the connection works")
+		var view unsafe.Pointer
+		look := func() (err error) {
+			w.drive("a view or an error", func() bool {
+				view, err = b.Stream(0).View(1, n)
+				return view != nil || err != nil
+			})
+			return err
+		}
+		if how == "viewed before" {
+			require.NoError(t, look())
+		}
+		require.NoError(t, a.Close())
+		fill(memory, 3)
+		got := make([]byte, n)
+		switch how {
+		case "received later":
+			w.drive("a message or an error", func() bool {
+				var ok bool
+				ok, err = b.Stream(0).Recv(1, lend(got))
+				return ok || err != nil
+			})
+		case "viewed later":
+			if err = look(); err != nil {
+				break
+			}
+			fallthrough
+		default:
+			copy(got, unsafe.Slice((*byte)(view), n))
+			err = b.Stream(0).Release()
+		}
+		if err == nil {
+			w.same(pattern(1, n), got, how)
+		} else {
+			require.ErrorIs(t, err, transport.ErrGone)
+			w.requirePeer(err, key(1, 0))
+			_, err = b.Stream(0).Recv(1, lend(got))
+			require.Error(t, err, "later calls")
+		}
+		w.close()
+	}
+}
+
 // testAwaiter: the word is idle while nothing arrives and changes when something
 // does.
 func testAwaiter(t *testing.T, open Provider) {

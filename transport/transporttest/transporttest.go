@@ -69,6 +69,7 @@ func Run(t *testing.T, open Provider) {
 		{"Stats", testStats},
 		{"Allocator", testAllocator},
 		{"Lending", testLending},
+		{"TakenBack", testTakenBack},
 		{"Awaiter", testAwaiter},
 		{"Sleepers", testSleepers},
 		{"NothingLeft", testNothingLeft},
