@@ -279,6 +279,10 @@ func TestMismatch(t *testing.T) {
 						t.Errorf("%s, %s: rank %d: %v", w.name, algorithm, r, err)
 					}
 					found[r] = errors.Is(err, comm.ErrMismatch)
+					var e *comm.Error
+					if errors.As(err, &e) && (len(e.Ranks) != 1 || e.Ranks[0] != 2 || !strings.Contains(err.Error(), "rank 2 called ")) {
+						t.Errorf("%s, %s: rank %d blames %v: %v", w.name, algorithm, r, e.Ranks, err)
+					}
 				})
 				require.Equal(t, []bool{true, true, true}, found, "%s, %s: who says mismatch", w.name, algorithm)
 			})

@@ -19,6 +19,8 @@ type cause struct {
 	ranks []int
 	text  string
 	from  int // the rank that found it, -1: ours
+
+	secondhand bool // seen of a session of other ranks: word of why may come
 }
 
 // classes are what errors.Is can tell on all ranks.
@@ -29,6 +31,13 @@ var classes = map[string]error{
 
 // causeOf puts what went wrong here into that form.
 func causeOf(err error) *cause {
+	if c := (*cause)(nil); errors.As(err, &c) {
+		return c
+	}
+	var told *bootstrap.AbortedError
+	if errors.As(err, &told) {
+		return parseCause(told.Notice)
+	}
 	c := &cause{text: err.Error(), from: -1}
 	for class, sentinel := range classes {
 		if errors.Is(err, sentinel) {
@@ -36,23 +45,64 @@ func causeOf(err error) *cause {
 		}
 	}
 	var peer *transport.PeerError
-	var late *lateError
-	switch {
-	case errors.As(err, &peer):
+	if errors.As(err, &peer) {
 		c.ranks = []int{int(peer.Key.Peer)}
-	case errors.As(err, &late):
-		c.ranks = late.ranks
+	}
+	var gone *bootstrap.PeerError
+	if errors.As(err, &gone) {
+		c.class, c.ranks = "peer gone", []int{gone.Rank}
+	}
+	var late *bootstrap.LateError
+	if errors.As(err, &late) && !errors.Is(err, context.Canceled) {
+		c.class, c.ranks = "timeout", late.Missing
 	}
 	return c
 }
 
-// Error is what goes over the wire, too: "mismatch; ranks [2]; words".
-func (c *cause) Error() string {
-	if c.from >= 0 {
-		return fmt.Sprintf("rank %d gave up: %s", c.from, c.text)
+// among translates numbers of ranks that are positions in a list.
+func (c *cause) among(ranks []int) *cause {
+	of := func(r int) int {
+		if r < 0 || r >= len(ranks) {
+			return r
+		}
+		return ranks[r]
 	}
-	return fmt.Sprintf("%s; ranks %v; %s", c.class, c.ranks, c.text)
+	d := *c
+	d.ranks, d.from = nil, of(c.from)
+	for _, r := range c.ranks {
+		d.ranks = append(d.ranks, of(r))
+	}
+	return &d
 }
+
+// culprits are the ranks to blame for a failed call. Who aborted a communicator of its own will is one.
+func culprits(err error) []int {
+	c := causeOf(err)
+	if len(c.ranks) == 0 && c.from >= 0 && (c.class == "canceled" || c.class == "deadline" || strings.HasPrefix(c.text, abortedHere)) {
+		return []int{c.from}
+	}
+	return c.ranks
+}
+
+// abortedHere begins the text of a failure that Comm.Abort made.
+const abortedHere = "aborted by this rank: "
+
+// Error is for people.
+func (c *cause) Error() string {
+	s := c.text
+	if err := classes[c.class]; err != nil && !strings.Contains(s, err.Error()) {
+		s += ": " + err.Error()
+	}
+	if c.from >= 0 {
+		s = fmt.Sprintf("rank %d gave up: %s", c.from, s)
+	}
+	return s
+}
+
+// wire is what ranks tell each other: "mismatch; ranks [2]; words".
+type wire struct{ *cause }
+
+func (w wire) Error() string { return fmt.Sprintf("%s; ranks %v; %s", w.class, w.ranks, w.text) }
 
 // Unwrap returns the class.
 func (c *cause) Unwrap() error { return classes[c.class] }
@@ -63,6 +113,9 @@ func parseCause(n bootstrap.Notice) *cause {
 	class, rest, ok1 := strings.Cut(n.Reason, "; ranks [")
 	ranks, text, ok2 := strings.Cut(rest, "]; ")
 	if !ok1 || !ok2 || class != "" && classes[class] == nil {
+		if strings.Contains(n.Reason, context.Canceled.Error()) {
+			c.class = "canceled"
+		}
 		return c
 	}
 	c.class, c.text = class, text
@@ -74,12 +127,3 @@ func parseCause(n bootstrap.Notice) *cause {
 	slices.Sort(c.ranks)
 	return c
 }
-
-// lateError says that a call waited too long.
-type lateError struct {
-	what  string
-	ranks []int
-}
-
-func (e *lateError) Error() string { return e.what }
-func (e *lateError) Unwrap() error { return ErrTimeout }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
@@ -23,33 +22,34 @@ type Comm struct {
 	world   []int // rank of the family for each of our ranks
 	family  *family
 	session bootstrap.Session // nil alone
-	root    bool              // we own the session of the world, not a part of one
 
 	port  *engine.Port
 	spare atomic.Pointer[run]
 	hot   atomic.Pointer[prepared] // of the last collective
 	plans planCache
 
-	mu     sync.Mutex // orders calls
-	seq    uint64     // of the last collective
-	splits uint64
-	pairs  map[int]*pair // of point-to-point, by peer
-	self   selfQueue
-	conns  map[transport.Key]transport.Conn
+	mu      sync.Mutex // orders calls
+	seq     uint64     // of the last collective
+	recent  [remembered]entry
+	refused []entry // the first calls that came when the communicator had failed
+	splits  uint64
+	making  *making       // a communicator that Split or Shrink is about to make
+	pairs   map[int]*pair // of point-to-point, by peer
+	self    selfQueue
+	conns   map[transport.Key]transport.Conn
 
-	failed    atomic.Pointer[failure]
-	broken    chan struct{} // closed when failed is set
-	closing   chan struct{} // closed by Close
-	judged    chan struct{} // closed by the watcher: judgement is set, unless failed is right or nothing failed
-	judgement error
-	closed    sync.Once
-	err       error // of Close
-	watcher   sync.WaitGroup
+	health
+	invitation atomic.Pointer[invitation]
+	pairPorts  portMap
+	life       context.Context // ends with Close
+	kill       context.CancelFunc
+	closing    chan struct{} // closed by Close
+	closed     chan struct{} // closed when Close is done
+	err        error         // of Close
+	watcher    sync.WaitGroup
 
 	calls, bytes atomic.Uint64
 }
-
-type failure struct{ err error }
 
 // New joins the communicator that the configuration describes, together with all its other ranks, and returns when all of
 // them are there. It fails at the latest after Config.InitTimeout or when ctx ends, naming the ranks that are missing. The
@@ -73,7 +73,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	}
 	f, err := newFamily(ctx, cfg, session, at)
 	if err != nil {
-		session.Abort(err)
+		session.Abort(wire{causeOf(err)})
 		return nil, errors.Join(err, session.Close())
 	}
 	world := make([]int, session.Size())
@@ -87,19 +87,26 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
 	c := &Comm{id: id, rank: rank, world: world, family: f, session: s,
-		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, broken: make(chan struct{}), closing: make(chan struct{}), judged: make(chan struct{})}
+		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
+		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1)}}
+	c.life, c.kill = context.WithCancel(context.Background())
 	f.hold()
 	if len(world) == 1 {
 		return c
 	}
 	c.port = f.driver.NewPort(engine.PortOptions{
+		Owner: c,
 		Ranks: len(world), Lanes: f.cfg.Lanes, Streams: f.cfg.Lanes,
 		Dial:    func(channel, peer int) (transport.Conn, error) { return c.dial(int32(channel), peer) },
 		Stalled: c.stalled,
 		Broken:  c.breakConns,
 	})
+	s.Answer(c.answer)
 	c.watcher.Add(1)
 	go c.watch()
+	if f.cfg.Recorder != "" {
+		c.watcher.Go(func() { c.dumpOnSignal(c.life) })
+	}
 	return c
 }
 
@@ -129,79 +136,12 @@ func (c *Comm) dial(channel int32, peer int) (transport.Conn, error) {
 // breakConns closes all conns. The driver's token is held.
 func (c *Comm) breakConns(err error) {
 	c.fail(err)
+	lanes := c.lanes()
+	c.wreck.CompareAndSwap(nil, &lanes)
 	for k, conn := range c.conns {
 		conn.Close()
 		delete(c.conns, k)
 	}
-}
-
-// fail records what went wrong first; the watcher finds out whose fault it was and tells the others.
-func (c *Comm) fail(err error) {
-	if c.failed.CompareAndSwap(nil, &failure{err}) {
-		close(c.broken)
-	}
-}
-
-// reason is why the communicator is of no more use, or nil.
-func (c *Comm) reason() error {
-	if f := c.failed.Load(); f != nil {
-		return f.err
-	}
-	return nil
-}
-
-// verdict is the reason that all ranks agree on, as far as they can. It waits for the watcher to find it.
-func (c *Comm) verdict() error {
-	if c.port != nil {
-		<-c.judged
-		if c.judgement != nil {
-			return c.judgement
-		}
-	}
-	return c.reason()
-}
-
-// hearsay is how long a rank that lost a connection waits for word from others: the peer may just have closed
-// it because of what a third one did.
-const hearsay = time.Second
-
-// watch carries failures between this communicator and the other ranks.
-func (c *Comm) watch() {
-	defer c.watcher.Done()
-	defer close(c.judged)
-	var notice <-chan bootstrap.Notice = c.session.Aborted()
-	select {
-	case n, ok := <-notice:
-		if ok {
-			c.heard(n)
-		}
-		return
-	case <-c.closing:
-		return
-	case <-c.broken:
-	}
-	if errors.Is(c.reason(), transport.ErrGone) {
-		patience := time.NewTimer(hearsay)
-		defer patience.Stop()
-		select {
-		case n, ok := <-notice:
-			if ok {
-				c.heard(n)
-				return
-			}
-		case <-c.closing:
-		case <-patience.C:
-		}
-	}
-	c.session.Abort(causeOf(c.reason()))
-	c.failPorts()
-}
-
-// heard takes another rank's word for what went wrong.
-func (c *Comm) heard(n bootstrap.Notice) {
-	c.judgement = parseCause(n)
-	c.fail(c.judgement)
-	c.failPorts()
 }
 
 // failPorts ends all calls in flight.
@@ -226,7 +166,7 @@ func (c *Comm) Abort(reason error) {
 	if reason == nil {
 		reason = ErrAborted
 	}
-	c.fail(fmt.Errorf("aborted by this rank: %w", reason))
+	c.fail(fmt.Errorf(abortedHere+"%w", reason))
 	if c.port != nil {
 		c.failPorts()
 	}
@@ -236,34 +176,29 @@ func (c *Comm) Abort(reason error) {
 // left. Calls in flight end with ErrClosed; memory from Alloc is gone, once communicators split from this one are closed, too. Other
 // ranks may still be in calls that need nothing more from us. Idempotent; anyone may call it at any time.
 func (c *Comm) Close() error {
-	c.closed.Do(func() {
-		if c.port == nil {
-			c.fail(ErrClosed)
-			c.err = c.family.drop()
-			return
-		}
-		close(c.closing)
-		c.watcher.Wait()
-		c.failed.CompareAndSwap(nil, &failure{ErrClosed})
-		c.failPorts()
-		c.err = errors.Join(c.session.Close(), c.family.drop())
-	})
+	c.mu.Lock()
+	again := c.life.Err() != nil
+	c.kill()
+	c.mu.Unlock()
+	if again {
+		<-c.closed
+		return c.err
+	}
+	defer close(c.closed)
+	if inv := c.invitation.Swap(nil); inv != nil {
+		inv.root.Close()
+	}
+	if c.port == nil {
+		c.fail(ErrClosed)
+		c.err = c.family.drop()
+		return c.err
+	}
+	close(c.closing)
+	c.watcher.Wait()
+	c.fail(ErrClosed)
+	c.failPorts()
+	c.err = errors.Join(c.session.Close(), c.family.drop())
 	return c.err
-}
-
-// stalled is asked by the driver about a call that does not move: it warns, and at last gives up.
-func (c *Comm) stalled(call *engine.Call, elapsed time.Duration, peers []int) error {
-	r := call.Note.(*run)
-	peers = r.ranks(peers)
-	if elapsed > c.family.cfg.WarnAfter*time.Duration(1<<r.warned) && r.warned < 30 {
-		r.warned++
-		c.family.log.Warn("a call waits", "comm", c.name(), "call", r.call.String(), "seq", r.seq, "for", elapsed.Round(time.Millisecond), "ranks", peers)
-	}
-	if elapsed > c.family.cfg.CallTimeout {
-		r.elapsed = elapsed
-		return &lateError{fmt.Sprintf("%v (sequence %d) of rank %d waited %v for ranks %v", &r.call, r.seq, c.rank, elapsed.Round(time.Millisecond), peers), peers}
-	}
-	return nil
 }
 
 // ranks are the peers of a stalled port in order, each once; a pair has only one.

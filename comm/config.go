@@ -53,6 +53,8 @@ type Config struct {
 	HostID string
 	// ShmDir is where shared memory lies; empty: /dev/shm.
 	ShmDir string
+	// Recorder is a directory: a communicator that fails, or that gets a SIGUSR1, writes its Record there. Empty: none.
+	Recorder string
 	// Ports limits the ports we listen at.
 	Ports bootstrap.PortRange
 
@@ -76,6 +78,7 @@ var transports = []string{"auto", "shm", "tcp", "mem"}
 //	GCCL_SHM_DIR         directory for shared memory
 //	GCCL_PORT_RANGE      LOW-HIGH
 //	GCCL_CHECK           crc
+//	GCCL_RECORDER        directory for records of failures, see gccl recorder
 //	GCCL_INIT_TIMEOUT, GCCL_CALL_TIMEOUT, GCCL_WARN_AFTER   durations such as 30s
 //	GCCL_DEBUG           debug, info, warn, error: what is logged to stderr
 //	GCCL_FAULTS          fault injection for tests, see transport/faulty
@@ -83,7 +86,7 @@ var transports = []string{"auto", "shm", "tcp", "mem"}
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var c Config
 	c.Transport, c.Algorithm = getenv("GCCL_TRANSPORT"), getenv("GCCL_ALGO")
-	c.Interface, c.HostID, c.ShmDir = getenv("GCCL_SOCKET_IFNAME"), getenv("GCCL_HOSTID"), getenv("GCCL_SHM_DIR")
+	c.Interface, c.HostID, c.ShmDir, c.Recorder = getenv("GCCL_SOCKET_IFNAME"), getenv("GCCL_HOSTID"), getenv("GCCL_SHM_DIR"), getenv("GCCL_RECORDER")
 	for name, to := range map[string]*time.Duration{"GCCL_INIT_TIMEOUT": &c.InitTimeout, "GCCL_CALL_TIMEOUT": &c.CallTimeout, "GCCL_WARN_AFTER": &c.WarnAfter} {
 		if s := getenv(name); s != "" {
 			d, err := time.ParseDuration(s)
@@ -136,7 +139,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 // or takes what is zero from another configuration.
 func (c Config) or(e Config) Config {
 	c.Transport, c.Algorithm, c.Interface = cmp.Or(c.Transport, e.Transport), cmp.Or(c.Algorithm, e.Algorithm), cmp.Or(c.Interface, e.Interface)
-	c.HostID, c.ShmDir = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir)
+	c.HostID, c.ShmDir, c.Recorder = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir), cmp.Or(c.Recorder, e.Recorder)
 	c.InitTimeout, c.CallTimeout, c.WarnAfter = cmp.Or(c.InitTimeout, e.InitTimeout), cmp.Or(c.CallTimeout, e.CallTimeout), cmp.Or(c.WarnAfter, e.WarnAfter)
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
 	c.Logger = cmp.Or(c.Logger, e.Logger)

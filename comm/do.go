@@ -15,15 +15,17 @@ import (
 // run is a call under way.
 type run struct {
 	engine.Call
-	comm    *Comm
-	call    Call
-	seq     uint64
-	parts   []engine.Task
-	tasks   []*engine.Task
-	started bool          // given to the engine
-	matched chan struct{} // of a message to ourselves: closed when it is copied
-	warned  int
-	elapsed time.Duration
+	comm     *Comm
+	call     Call
+	seq      uint64
+	parts    []engine.Task
+	tasks    []*engine.Task
+	started  bool          // given to the engine
+	matched  chan struct{} // of a message to ourselves: closed when it is copied
+	prepared *prepared
+	lane     int // of a pair; -1: a collective
+	nextLook time.Duration
+	elapsed  time.Duration
 }
 
 // Do runs the call and returns when it is done: then Dst holds the result, and all memory is the caller's again. A bad
@@ -113,13 +115,8 @@ func Group(ctx context.Context, calls ...Call) error {
 func (r *run) outcome() error {
 	err := r.comm.verdict()
 	e := &Error{Comm: r.comm.name(), Rank: r.comm.rank, Call: r.call, Seq: r.seq, Elapsed: r.elapsed, Err: &aborted{err}}
+	e.Ranks = culprits(err)
 	var peer *transport.PeerError
-	var heard *cause
-	if errors.As(err, &heard) {
-		e.Ranks = heard.ranks
-	} else {
-		e.Ranks = causeOf(err).ranks
-	}
 	if errors.As(err, &peer) {
 		e.Peer = peer.Peer
 	}
@@ -129,7 +126,7 @@ func (r *run) outcome() error {
 // start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. With
 // waits, the caller waits next and holds is for engine.Call.Wait.
 func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
-	r.comm, r.started, r.warned = c, false, 0
+	r.comm, r.started, r.nextLook, r.elapsed = c, false, firstLook, 0
 	call := &r.call
 	if call.Comm != nil && call.Comm != c {
 		return false, argument("%v names communicator %s, but %s was asked", call, call.Comm.name(), c.name())
@@ -158,14 +155,16 @@ func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
 		return false, r.trivial(p)
 	}
 	r.fill(p)
+	r.prepared, r.lane = p, -1
 	c.mu.Lock()
 	if err := c.reason(); err != nil {
+		c.refuseLocked(r, p)
 		c.mu.Unlock()
-		r.seq = c.seq + 1
 		return false, r.outcome()
 	}
 	c.seq++
 	r.seq = c.seq
+	c.recent[r.seq%remembered] = entry{r.seq, p, r}
 	tag := p.digest ^ uint32(r.seq)*0x9e3779b1
 	for i := range r.parts {
 		r.parts[i].Tag = tag
@@ -178,6 +177,14 @@ func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
 	}
 	c.mu.Unlock()
 	return holds, nil
+}
+
+// refuseLocked takes note of a collective that came when the communicator had failed: other ranks may ask what it was.
+func (c *Comm) refuseLocked(r *run, p *prepared) {
+	r.seq = c.seq + 1 + uint64(len(c.refused))
+	if len(c.refused) < remembered {
+		c.refused = append(c.refused, entry{seq: r.seq, call: p})
+	}
 }
 
 // fill makes one task for each lane.
@@ -207,12 +214,15 @@ func (r *run) fill(p *prepared) {
 func (r *run) trivial(p *prepared) error {
 	c := r.comm
 	c.mu.Lock()
-	c.seq++
-	r.seq = c.seq
-	c.mu.Unlock()
 	if c.reason() != nil {
+		c.refuseLocked(r, p)
+		c.mu.Unlock()
 		return r.outcome()
 	}
+	c.seq++
+	r.seq = c.seq
+	c.recent[r.seq%remembered] = entry{r.seq, p, nil}
+	c.mu.Unlock()
 	if c.port == nil && p.dst > 0 && r.call.Dst.Ptr != r.call.Src.Ptr {
 		cpu.Copy(r.call.Dst.Ptr, r.call.Src.Ptr, int(p.dst))
 	}

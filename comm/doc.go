@@ -14,5 +14,7 @@
 // all ranks, must not use memory of a call before it is done, and must Close.
 //
 // A failed call that was not just a bad argument ends the communicator on all ranks: every call in flight and every
-// later one returns an *Error wrapping ErrAborted.
+// later one returns an *Error wrapping ErrAborted, which names the ranks to blame: those that made another call, died, closed
+// their communicator, or are late while others wait. Ranks find out by asking each other when a call stands still, so the
+// neighbour that only waits, too, is not accused. The ranks that are left may Shrink to a new communicator.
 package comm

@@ -29,6 +29,7 @@ var (
 type Error struct {
 	Comm    string        // the communicator: its id
 	Rank    int           // ours
+	Op      string        // "split" or "shrink": then there is no Call
 	Call    Call          // what was asked for
 	Seq     uint64        // number of the call: of collectives from 1, or of messages with that peer in that direction
 	Ranks   []int         // the ranks it waited for, or that are to blame, if known
@@ -39,7 +40,12 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "comm %s: rank %d: %v, sequence %d", e.Comm, e.Rank, &e.Call, e.Seq)
+	fmt.Fprintf(&b, "comm %s: rank %d: ", e.Comm, e.Rank)
+	if e.Op != "" {
+		b.WriteString(e.Op)
+	} else {
+		fmt.Fprintf(&b, "%v, sequence %d", &e.Call, e.Seq)
+	}
 	if e.Elapsed > 0 {
 		fmt.Fprintf(&b, ", after %v", e.Elapsed.Round(time.Millisecond))
 	}

@@ -100,6 +100,9 @@ func (f *family) open(at listenAt) (hello, error) {
 		m, err := tune.Default(e.Name())
 		m.Lanes, m.MaxMessage = cfg.Lanes, cfg.MaxMessage
 		m.Piece = min(m.Piece, cfg.MaxMessage)
+		if cfg.Size > 4 && m.Shared {
+			m.Piece = min(m.Piece, 64<<10) // every rank may stage one for every other
+		}
 		h.Model[e.Name()] = m
 		return err
 	}
@@ -107,7 +110,7 @@ func (f *family) open(at listenAt) (hello, error) {
 		return h, add(cfg.Memory.Open(opts))
 	}
 	if cfg.Transport != "tcp" {
-		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID, SegmentSize: segmentSize(cfg.Size)}, opts)
+		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID, SegmentSize: segmentSize(cfg.Size), Staging: hostStaging / int64(cfg.Size)}, opts)
 		switch {
 		case err == nil:
 			err = add(e, nil)
@@ -120,12 +123,25 @@ func (f *family) open(at listenAt) (hello, error) {
 		}
 	}
 	if cfg.Transport != "shm" {
-		e, err := tcp.Open(tcp.Config{Addr: at.addr, Ports: [2]uint16{cfg.Ports.Low, cfg.Ports.High}, ConnectTimeout: cfg.InitTimeout, Log: f.log}, opts)
+		e, err := tcp.Open(tcp.Config{Addr: at.addr, Ports: [2]uint16{cfg.Ports.Low, cfg.Ports.High}, Window: window(cfg.Size), ConnectTimeout: cfg.InitTimeout, Log: f.log}, opts)
 		if err := add(e, err); err != nil {
 			return h, err
 		}
 	}
 	return h, nil
+}
+
+// hostStaging is what the ranks of a communicator family may hold together for messages on their way through shared memory,
+// beyond one for each pair and lane that needs it.
+const hostStaging = 8 << 20
+
+// window is how far ahead of a reader a sender may be, in bytes, on each stream of a TCP connection: less where there
+// are many connections, each of which may hold as much.
+func window(ranks int) int {
+	if ranks > 4 {
+		return 256 << 10
+	}
+	return 0 // tcp's default
 }
 
 // segmentSize bounds the address space of a rank's shared memory where all ranks of a large world may be in one process, which
@@ -234,6 +250,12 @@ func (h hello) agree(o hello) error {
 		return fmt.Errorf("has Config.Checksum %v, we %v: it must be the same on all ranks", o.Checksum, h.Checksum)
 	}
 	return nil
+}
+
+// place says where we are, for people.
+func (f *family) place() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
 func (h hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }

@@ -84,3 +84,6 @@ func choosePlace(filter string, roots []string) (listenAt, error) {
 	}
 	return listenAt{choice.Addr, choice.Interface.Name}, nil
 }
+
+// hostPort is the address with a port that the kernel chooses.
+func (at listenAt) hostPort() string { return netip.AddrPortFrom(at.addr, 0).String() }

@@ -1,6 +1,9 @@
 package comm
 
 import (
+	"maps"
+	"sync"
+
 	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/transport"
@@ -9,8 +12,9 @@ import (
 // pair is point-to-point with one peer: two lanes on a connection of its own, one a direction, each with its own
 // sequence. The peer is number 0 of the port.
 type pair struct {
-	port *engine.Port
-	seq  [2]uint64
+	port   *engine.Port
+	seq    [2]uint64
+	recent [2][remembered]entry
 }
 
 // Lanes of a pair.
@@ -40,14 +44,36 @@ func (c *Comm) pair(peer int) *pair {
 		c.pairs[peer] = p
 	default:
 		p = &pair{port: c.family.driver.NewPort(engine.PortOptions{
-			Ranks: 1, Lanes: 2, Streams: 1,
+			Owner: c, Ranks: 1, Lanes: 2, Streams: 1,
 			Dial:    func(int, int) (transport.Conn, error) { return c.dial(transport.PointToPoint, peer) },
 			Stalled: c.stalled,
 			Broken:  c.breakConns,
 		})}
 		c.pairs[peer] = p
+		c.pairPorts.add(peer, p.port)
 	}
 	return p
+}
+
+// portMap is the ports of pairs, for those who cannot take the communicator's lock: the holder of the driver's token.
+type portMap struct {
+	mu    sync.Mutex
+	ports map[int]*engine.Port
+}
+
+func (m *portMap) add(peer int, p *engine.Port) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ports == nil {
+		m.ports = map[int]*engine.Port{}
+	}
+	m.ports[peer] = p
+}
+
+func (m *portMap) all() map[int]*engine.Port {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.ports)
 }
 
 // startPair checks a Send or Recv and gives it to the engine.
@@ -78,9 +104,12 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 		return false, r.outcome()
 	}
 	defer c.mu.Unlock()
+	r.prepared = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
+	r.lane = lane
 	if call.Peer == c.rank {
 		return false, c.startSelf(r)
 	}
+	p.recent[lane][r.seq%remembered] = entry{r.seq, r.prepared, r}
 	elem := call.DType.Size()
 	r.parts = []engine.Task{{
 		Plan:   pairPlans[lane],
@@ -91,8 +120,7 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	}}
 	r.tasks = []*engine.Task{&r.parts[0]}
 	r.Call.Note, r.Call.Post = r, nil
-	sig := prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
-	r.parts[0].Tag = sig.sum() ^ uint32(r.seq)*0x9e3779b1
+	r.parts[0].Tag = r.prepared.sum() ^ uint32(r.seq)*0x9e3779b1
 	r.started = true
 	if waits {
 		return p.port.TryStart(&r.Call, lane, r.tasks...), nil

@@ -52,7 +52,7 @@ func (r *run) waitSelf(ctx context.Context) error {
 	case <-ctx.Done():
 		c.fail(context.Cause(ctx))
 	case <-late.C:
-		c.fail(&lateError{fmt.Sprintf("%v (sequence %d) of rank %d with itself was not matched in %v", &r.call, r.seq, c.rank, c.family.cfg.CallTimeout), []int{c.rank}})
+		c.fail(&cause{class: "timeout", ranks: []int{c.rank}, text: fmt.Sprintf("%v (sequence %d) of rank %d with itself was not matched in %v", &r.call, r.seq, c.rank, c.family.cfg.CallTimeout), from: -1})
 	}
 	return r.outcome()
 }

@@ -1,13 +1,12 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
-
-	"github.com/gccl-project/gccl/bootstrap"
 )
 
 // NoColor as the colour of Split leaves the rank without a new communicator.
@@ -18,8 +17,8 @@ const NoColor = -1
 // independent: it may outlive c, and aborting one does not abort the other. With NoColor the result is nil, without an
 // error. A colour below NoColor on any rank is an error on all.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	if err := c.reason(); err != nil {
-		return nil, fmt.Errorf("comm %s: split: %w", c.name(), &aborted{err})
+	if c.reason() != nil {
+		return nil, c.refusal("split", c.verdict())
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 	defer cancel()
@@ -31,9 +30,15 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	colors, keys := []int{color}, []int{key}
 	if c.session != nil {
 		mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
+		everybody := make([]int, c.Size())
+		for r := range everybody {
+			everybody[r] = r
+		}
+		done := c.begin("split", everybody)
 		all, err := c.session.AllGather(ctx, mine)
+		done()
 		if err != nil {
-			return nil, fmt.Errorf("comm %s: split: %w", c.name(), err)
+			return nil, c.unmade("split", true, causeOf(err))
 		}
 		colors, keys = make([]int, len(all)), make([]int, len(all))
 		for r, b := range all {
@@ -55,21 +60,8 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color == NoColor {
 		return nil, nil
 	}
-	slices.SortStableFunc(members, func(a, b int) int { return keys[a] - keys[b] })
-	id := childID(c.id, count, color)
-	rank := slices.Index(members, c.rank)
-	world := make([]int, len(members))
-	for i, r := range members {
-		world[i] = c.world[r]
-	}
-	var sub bootstrap.Session
-	if len(members) > 1 {
-		var err error
-		if sub, err = c.session.Sub(ctx, members); err != nil {
-			return nil, fmt.Errorf("comm %s: split into ranks %v: %w", c.name(), members, err)
-		}
-	}
-	return newComm(id, rank, world, c.family, sub), nil
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
+	return c.child(ctx, "split", c.broken, members, childID(c.id, count, color))
 }
 
 // childID is the id of the communicator that the count-th split of a parent makes of a colour.

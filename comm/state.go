@@ -1,0 +1,165 @@
+package comm
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// agreed is what must be equal on all ranks about a call, as they tell each other.
+type agreed struct {
+	Kind      Kind
+	DType     kernels.DType
+	RedOp     kernels.RedOp
+	Count     int
+	Root      int
+	Algorithm string
+}
+
+func (a agreed) String() string {
+	c := Call{Kind: a.Kind, DType: a.DType, RedOp: a.RedOp, Count: a.Count, Root: a.Root}
+	if a.Algorithm == "" {
+		return c.String()
+	}
+	return c.String() + " by " + a.Algorithm
+}
+
+func (p *prepared) agreed() agreed {
+	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm}
+	if collective.Kind(p.kind).Reduces() {
+		a.RedOp = p.redop
+	}
+	return a
+}
+
+// entry is a call that was begun, in a ring of the last ones.
+type entry struct {
+	seq  uint64
+	call *prepared
+	run  *run // in flight while its seq is still this one; nil: done at once
+}
+
+const remembered = 16 // calls of a communicator, and of a pair and direction
+
+// callState is what a rank says about one of its calls.
+type callState struct {
+	Seq  uint64
+	Call agreed
+	Done bool
+}
+
+// rankState is what a rank says about itself on one communicator when it is asked.
+type rankState struct {
+	Begun   uint64      // sequence number of the last collective begun
+	Calls   []callState // the last ones, oldest first
+	Waits   []int       // ranks that its calls in flight wait for
+	Pair    [2]uint64   // sends to, and receives from, the rank that asks: numbers of the last begun
+	Pairs   [2][]callState
+	Failed  string   // why the communicator failed there
+	Busy    []string // calls in flight on other communicators of the process
+	Process string
+}
+
+// find returns what the state says about the collective seq.
+func (s *rankState) find(seq uint64) *callState {
+	for i := range s.Calls {
+		if s.Calls[i].Seq == seq {
+			return &s.Calls[i]
+		}
+	}
+	return nil
+}
+
+// findPair is find for the message seq of a direction (sending, receiving) with the rank that asked.
+func (s *rankState) findPair(lane int, seq uint64) *callState {
+	for i := range s.Pairs[lane] {
+		if s.Pairs[lane][i].Seq == seq {
+			return &s.Pairs[lane][i]
+		}
+	}
+	return nil
+}
+
+// finished is the number of the last collective that is done, as far as is remembered.
+func (s *rankState) finished() uint64 {
+	last := s.Begun
+	for i := len(s.Calls) - 1; i >= 0 && !s.Calls[i].Done; i-- {
+		last = s.Calls[i].Seq - 1
+	}
+	return last
+}
+
+// state is what we say about ourselves to rank from.
+func (c *Comm) state(from int) rankState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := rankState{Begun: c.seq, Process: c.family.place()}
+	for i := uint64(0); i < remembered; i++ {
+		if e := c.recent[(c.seq+1+i)%remembered]; e.call != nil {
+			s.Calls = append(s.Calls, callState{e.seq, e.call.agreed(), e.done()})
+		}
+	}
+	for _, e := range c.refused {
+		s.Calls = append(s.Calls, callState{e.seq, e.call.agreed(), false})
+	}
+	if p := c.pairs[from]; p != nil {
+		s.Pair = p.seq
+		for lane := range p.recent {
+			for i := uint64(0); i < remembered; i++ {
+				if e := p.recent[lane][(p.seq[lane]+1+i)%remembered]; e.call != nil {
+					s.Pairs[lane] = append(s.Pairs[lane], callState{e.seq, e.call.agreed(), e.done()})
+				}
+			}
+		}
+	}
+	if k := c.stuck.Load(); k != nil && !k.over() {
+		s.Waits = k.peers
+	}
+	if m := c.making; m != nil {
+		s.Busy = append(s.Busy, fmt.Sprintf("%s with ranks %v", m.op, m.members))
+		if len(s.Waits) == 0 {
+			for _, r := range m.members {
+				if r != c.rank {
+					s.Waits = append(s.Waits, r)
+				}
+			}
+		}
+	}
+	if err := c.reason(); err != nil {
+		s.Failed = err.Error()
+	}
+	return s
+}
+
+// done reports whether the call is over and went well. The communicator's lock is held.
+func (e *entry) done() bool {
+	return e.run == nil || e.run.seq != e.seq || e.run.Done() && e.run.Err() == nil
+}
+
+// answer is the session's Answer: any rank may ask for our state.
+func (c *Comm) answer(from int, _ []byte) []byte {
+	s := c.state(from)
+	s.Busy = append(s.Busy, c.elsewhere()...)
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("comm: a state that is no JSON: %v", err))
+	}
+	return b
+}
+
+// elsewhere lists calls that stand still on other communicators that the driver moves.
+func (c *Comm) elsewhere() []string {
+	var out []string
+	for _, owner := range c.family.driver.Owners() {
+		o, ok := owner.(*Comm)
+		if !ok || o == c {
+			continue
+		}
+		if k := o.stuck.Load(); k != nil && !o.over(k) {
+			out = append(out, fmt.Sprintf("%v, sequence %d, of communicator %s, waiting for ranks %v", k.call, k.seq, o.name(), k.peers))
+		}
+	}
+	return out
+}
