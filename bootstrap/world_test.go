@@ -67,7 +67,7 @@ func inMemory(t *testing.T, f func(t *testing.T, n *bootstraptest.Net, id bootst
 }
 
 func config(n *bootstraptest.Net, id bootstrap.ID, rank, world int) bootstrap.Config {
-	return bootstrap.Config{Rank: rank, World: world, ID: id, Serve: true, Network: n.Host(host(rank)), Log: dbgLog}
+	return bootstrap.Config{Rank: rank, World: world, ID: id, Serve: true, Network: n.Host(host(rank))}
 }
 
 // each runs f for every rank, each on its own goroutine, and waits for all.
