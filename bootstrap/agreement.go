@@ -25,6 +25,13 @@ type agreement struct {
 	proposed []int            // or nil
 	attempt  uint32           // of the proposal
 	accepted map[int]struct{} // ranks that accepted it
+	offer    *offer           // another rank's proposal, which this one may yet accept
+}
+
+type offer struct {
+	agreeMessage
+	from *link
+	told bool // that it does not fit what we know
 }
 
 func (a *agreement) init() {
@@ -138,7 +145,7 @@ func (s *session) agreeArrived(l *link, m agreeMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := &s.agreement
-	if s.closing || s.out != nil || s.fate[l.peer].status != Unknown {
+	if s.closing || s.out != nil || s.fate[l.peer].status == Dead {
 		return
 	}
 	list := a.decided[m.number]
@@ -158,10 +165,8 @@ func (s *session) agreeArrived(l *link, m agreeMessage) {
 		s.sayLocked(l, agreeMessage{step: stepCalled, number: m.number})
 	case m.step == stepCalled:
 		a.arrived[l.peer] = max(a.arrived[l.peer], m.number)
-	case m.step == stepPropose && a.called >= m.number && !slices.Equal(m.ranks, s.livingRanksLocked()):
-		s.sayLocked(l, agreeMessage{step: stepCalled, number: m.number}) // one of us knows more
-	case m.step == stepPropose && a.called >= m.number:
-		s.sayLocked(l, agreeMessage{step: stepAccept, number: m.number, attempt: m.attempt})
+	case m.step == stepPropose:
+		a.offer = &offer{agreeMessage: m, from: l}
 	case m.step == stepAccept && a.leads == m.number && a.attempt == m.attempt && a.proposed != nil:
 		a.accepted[l.peer] = struct{}{}
 	}
@@ -216,6 +221,7 @@ func (s *session) Agree(ctx context.Context) ([]int, error) {
 				}
 			}
 		}
+		s.considerLocked(number)
 		if list := a.decided[number]; list != nil {
 			a.returned = number
 			delete(a.decided, number-2)
@@ -280,9 +286,39 @@ func (s *session) leadLocked(number uint64, wanted map[int]bool) (missing []int)
 	return missing
 }
 
-func (s *session) livingRanksLocked() (ranks []int) {
+// considerLocked accepts another rank's proposal once it fits what this one knows: nobody is in it who is dead, and nobody is missing
+// who is not gone. Until then, one of the two knows more, and the other will hear of it.
+func (s *session) considerLocked(number uint64) {
+	o := s.agreement.offer
+	if o == nil || o.number != number || s.fate[o.from.peer].status == Dead {
+		return
+	}
+	fits := true
 	for rank, f := range s.fate {
-		if f.status == Unknown {
+		_, in := slices.BinarySearch(o.ranks, rank)
+		fits = fits && (in || f.status != Unknown) && (!in || f.status != Dead)
+	}
+	switch {
+	case fits:
+		s.agreement.offer = nil
+		s.sayLocked(o.from, agreeMessage{step: stepAccept, number: number, attempt: o.attempt})
+	case !o.told:
+		o.told = true
+		s.sayLocked(o.from, agreeMessage{step: stepCalled, number: number})
+	}
+}
+
+// livingRanksLocked returns the ranks that may still have a say. Of one that closed, its last words come before its link ends, while
+// the news that it closed may come sooner.
+func (s *session) livingRanksLocked() (ranks []int) {
+	linked := map[int]bool{}
+	if s.gone > 0 {
+		for l := range s.links {
+			linked[l.peer] = true
+		}
+	}
+	for rank, f := range s.fate {
+		if f.status == Unknown || f.status == Closed && linked[rank] {
 			ranks = append(ranks, rank)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,12 @@ func TestSurvivorsAgree(t *testing.T) {
 			}
 		}
 		aborted := rng.IntN(2) == 0
+		late := make([]time.Duration, n)
+		for r := range late {
+			if rng.IntN(3) > 0 {
+				late[r] = time.Duration(rng.IntN(11)) * time.Millisecond
+			}
+		}
 		t.Run(fmt.Sprintf("seed=%d/%d without %v", seed, n, dead), func(t *testing.T) {
 			inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
 				s := joinAll(t, net, id, n)
@@ -72,9 +79,7 @@ func TestSurvivorsAgree(t *testing.T) {
 				}
 				lists := make([][]int, n)
 				each(n, func(r int) {
-					if when := rng.IntN(3); when > 0 {
-						time.Sleep(time.Duration(r*(r+3)%11) * time.Millisecond)
-					}
+					time.Sleep(late[r])
 					ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 					defer cancel()
 					sub, list, err := bootstrap.Regroup(ctx, s[r])
@@ -184,4 +189,38 @@ func TestAgreeNamesWhoDoesNotCall(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, []int{0, 1, 2, 3, 4}, alive)
 	})
+}
+
+// Whoever has the list may close at once; the news that it did must not overtake the list on its way to others.
+func TestAgreeAndCloseAtOnce(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		n := 2 + rng.IntN(7)
+		inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+			s := joinAll(t, net, id, n)
+			var mu sync.Mutex
+			net.Delay(func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(rng.IntN(2000)) * time.Microsecond
+			})
+			want := make([]int, n)
+			for r := range want {
+				want[r] = r
+			}
+			each(n, func(r int) { assert.NoError(t, s[r].Send(bg, (r+n/2)%n, 1, nil)) }) // more links, which are slower
+			each(n, func(r int) {
+				ctx, cancel := context.WithTimeout(bg, time.Minute)
+				defer cancel()
+				alive, err := s[r].Agree(ctx)
+				assert.NoError(t, err, "seed %d rank %d", seed, r)
+				assert.Equal(t, want, alive, "seed %d rank %d", seed, r)
+				s[r].Close()
+			})
+			require.Zero(t, net.Conns())
+		})
+		if t.Failed() {
+			return
+		}
+	}
 }

@@ -15,10 +15,20 @@
 // missing. Two processes that claim one rank, different world sizes or releases, and an id used twice are told to every rank
 // at once. A rank that is not up yet is waited for. Strangers at any of the ports cost a bounded amount and disturb nobody.
 //
-// A rank whose connection breaks is [Dead], and one that calls [Session.Close] is [Closed], for all ranks, as fast as news
-// travels along the ring; collectives that need it fail with a [*PeerError], and messages between the others go on. A process
-// that is frozen while its connections stay up is not noticed here, only by the contexts of those who wait for it. Abort ends
-// everything everywhere.
+// # When ranks fail
+//
+// A rank whose connection ends without goodbye is [Dead], one that is silent for [Config.SilentAfter] (frozen, or cut off) too, and one
+// that calls [Session.Close] is [Closed]: for all ranks, as fast as news travels over their links, and in the order that
+// [Session.Fates] gives. Collectives that need such a rank fail with a [*PeerError], and messages between the others go on. Each rank
+// watches over its neighbours in the ring and the rank half way around it; where ranks are gone, the next living ones connect, so
+// news reaches everybody whom a chain of living ranks reaches. Time in which this process itself could not run does not count as
+// others' silence. A rank that was given up and comes back is told so: its session is aborted, and it never gets in again.
+//
+// A cut of the network makes two sides of which each takes the other for dead. When it heals, one of them is told that it was given
+// up: ranks that were alone, else the smaller side, or of two that are as large the one without the lowest rank.
+//
+// Abort ends everything everywhere. On an aborted session the survivors may still [Session.Ask] each other what happened,
+// [Session.Agree] on who is left, and make a session of those ([Session.Sub]; [Regroup] does it all).
 //
 // After the handshake, bytes are neither encrypted nor signed.
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,11 @@ func FuzzRootWire(f *testing.F) {
 	f.Add(progress{world: 9, missing: []int{1}}.body())
 	f.Add((&RefusedError{Code: 1, Ranks: []int{1}, Text: "x"}).body())
 	f.Add([]byte{0, 2, 0xff, 0xff, 0xff, 0xff})
+	f.Add(joinRequest{proto: protocolVersion, version: "v", arch: "arm64", host: "h", wildcard: true, listen: addr("[fe80::1]:1")}.body())
+	f.Add(append(joinRequest{proto: protocolVersion, listen: addr("192.0.2.1:1")}.body(), 1))
+	f.Add([]byte{0xff, 0xff, 0, 0, 0, 1})
+	f.Add([]byte{9})
+	f.Add(table{addrs: []netip.AddrPort{addr("192.0.2.1:1"), addr("[fe80::1]:1"), addr("[::1]:1")}}.body())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if j, err := parseJoin(b); err == nil && j.proto == protocolVersion {
 			again, err := parseJoin(j.body())

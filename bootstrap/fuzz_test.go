@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -34,6 +36,9 @@ func still() (*session, []*link) {
 	}
 	s.prev, s.next = links[0], links[1]
 	s.gathers.ready, s.formed = true, true
+	s.questions.open[0] = &question{link: links[0], done: make(chan struct{})}
+	s.agreement.decided[2] = []int{1, 2}
+	s.agreement.leads, s.agreement.attempt, s.agreement.proposed, s.agreement.accepted = 1, 1, []int{2}, map[int]struct{}{}
 	s.Answer(func(_ int, q []byte) []byte { return q })
 	return s, links
 }
@@ -60,7 +65,12 @@ func framesBetweenRanks() [][]byte {
 	add(makeFrame(frameAnswer, append(make([]byte, 9), "answer"...)))
 	add(makeFrame(frameBeat, []byte{byte(beatAsk)}))
 	add(makeFrame(frameGivenUp, givenUp{by: 1, alone: true, silent: []int{2, 3}, ended: []int{4}, reason: "silent"}.body()))
+	add(makeFrame(frameAnswer, append(make([]byte, 8), byte(tooBusy))))
+	add(makeFrame(frameGather, append([]byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1}, "block"...)))
+	add(makeFrame(frameGather, append([]byte{0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1}, "block"...)))
 	for step := stepCollect; step <= steps; step++ {
+		add(agreeMessage{step: step, number: 2, attempt: 1, ranks: []int{1, 3}}.frame())
+		add(agreeMessage{step: step, number: 3, attempt: 1, ranks: []int{1, 3}}.frame())
 		add(agreeMessage{step: step, number: 1, attempt: 1, ranks: []int{1, 2, 3}}.frame())
 		add(agreeMessage{step: step, number: 1, attempt: 1, ranks: []int{1, 2, 3, 4}, fates: []rankFate{{0, five[4]}, {4, fate{status: Closed, by: 4, last: 2}}}}.frame())
 	}
@@ -176,6 +186,14 @@ func FuzzID(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(derived.String(), derived.Bytes())
 	f.Add("", make([]byte, IDSize))
+	for _, at := range []int{0, len(idMagic), idSum, idRoot} {
+		wrong := id
+		wrong[at] ^= 0x40
+		if at == idRoot {
+			binary.BigEndian.PutUint32(wrong[idSum:], crc32.Checksum(wrong[:idSum], castagnoli))
+		}
+		f.Add(wrong.String(), wrong.Bytes())
+	}
 	f.Fuzz(func(t *testing.T, text string, b []byte) {
 		if id, err := ParseID(text); err == nil {
 			require.Equal(t, text, id.String())

@@ -431,9 +431,12 @@ func (h *history) compare() {
 	}
 }
 
-// TestHistories runs 2,000 histories, or those from GCCL_SEED on, GCCL_HISTORIES of them.
+// TestHistories runs 2,000 histories, with GCCL_TEST_FULL 20,000, or those from GCCL_SEED on, GCCL_HISTORIES of them.
 func TestHistories(t *testing.T) {
 	from, number := uint64(0), uint64(2000)
+	if os.Getenv("GCCL_TEST_FULL") != "" {
+		number = 20_000
+	}
 	if text := os.Getenv("GCCL_SEED"); text != "" {
 		from, _ = strconv.ParseUint(text, 10, 64)
 		number = 1

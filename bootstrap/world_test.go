@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -65,6 +67,14 @@ func inMemory(t *testing.T, f func(t *testing.T, n *bootstraptest.Net, id bootst
 		f(t, bootstraptest.New(), id)
 	})
 }
+
+// testLog is nil, or what GCCL_TEST_LOG=1 shows of the sessions in memory, to look into a history.
+var testLog = func() *slog.Logger {
+	if os.Getenv("GCCL_TEST_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}()
 
 func config(n *bootstraptest.Net, id bootstrap.ID, rank, world int) bootstrap.Config {
 	return bootstrap.Config{Rank: rank, World: world, ID: id, Serve: true, Network: n.Host(host(rank))}

@@ -40,10 +40,17 @@ func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
 		alive = []int{0}
 	case c.reason() != nil:
 		_ = c.verdict() // all calls have returned, and the others know
-		var err error
-		if alive, err = c.session.Agree(ctx); err != nil {
+		sub, alive, err := bootstrap.Regroup(ctx, c.session)
+		if err != nil {
 			return nil, c.unmade("shrink", false, causeOf(err))
 		}
+		if len(alive) > 1 {
+			return c.member(sub, sub.ID(), alive), nil
+		}
+		if err := sub.Close(); err != nil {
+			return nil, fmt.Errorf("comm %s: shrink: %w", c.name(), err)
+		}
+		return c.member(nil, childID(childID(c.id, count, shrunk), uint64(c.world[c.rank]), alone), alive), nil
 	default:
 		broken = c.broken
 		for r := range c.Size() {
@@ -84,10 +91,6 @@ func (c *Comm) begin(op string, members []int) (done func()) {
 // child makes a communicator of some of our ranks, in this order, of which we are one. When broken closes first, c has
 // failed, and so does op. The id is for one rank alone; several have their session's, on which they agree whatever they did before.
 func (c *Comm) child(ctx context.Context, op string, broken <-chan struct{}, members []int, id uint64) (*Comm, error) {
-	world := make([]int, len(members))
-	for i, r := range members {
-		world[i] = c.world[r]
-	}
 	id = childID(id, uint64(c.world[c.rank]), alone) // there may be other such on other ranks
 	var sub bootstrap.Session
 	if len(members) > 1 {
@@ -130,7 +133,16 @@ func (c *Comm) child(ctx context.Context, op string, broken <-chan struct{}, mem
 		}
 		id = sub.ID()
 	}
-	return newComm(id, slices.Index(members, c.rank), world, c.family, sub), nil
+	return c.member(sub, id, members), nil
+}
+
+// member is our membership in a communicator of some of our ranks, which have a session of their own unless there is one alone.
+func (c *Comm) member(s bootstrap.Session, id uint64, members []int) *Comm {
+	world := make([]int, len(members))
+	for i, r := range members {
+		world[i] = c.world[r]
+	}
+	return newComm(id, slices.Index(members, c.rank), world, c.family, s)
 }
 
 // unmade is the error of an op that was to make a communicator and could not. Where ours is whole, it fails, too: the ranks no longer

@@ -52,7 +52,13 @@ func (c *Comm) Record() Record {
 	}
 	var lanes []RecordedLane
 	if c.port != nil {
-		c.family.driver.Exclusive(func() { lanes = c.lanes() })
+		c.family.driver.Exclusive(func() {
+			if wreck := c.wreck.Load(); wreck != nil { // it failed while we waited for our turn
+				lanes = *wreck
+			} else {
+				lanes = c.lanes()
+			}
+		})
 	}
 	return c.record(lanes)
 }

@@ -125,9 +125,9 @@ type Conn interface {
 	Peer() string
 	// Close ends the connection in both directions once what was sent has been
 	// handed over or the peer is known to be gone; the peer's streams get ErrGone
-	// when they have read what was sent before. What was lent and is not read yet
-	// is the owner's again afterwards: the peer reads it as it was, or gets
-	// ErrGone. Idempotent.
+	// when they have read what was sent before. The memory of all that was sent is
+	// its owner's again afterwards, counted by Sent or not: the peer reads it as it
+	// was, or gets ErrGone. Idempotent.
 	Close() error
 }
 

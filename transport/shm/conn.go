@@ -64,7 +64,9 @@ func (c *conn) wrap(op string, err error) error {
 }
 
 // Close ends the connection. What was sent stays readable until the peer has
-// closed its end too, is dead, or our endpoint is closed.
+// closed its end too, is dead, or our endpoint is closed; but what was lent is
+// its owner's again, and a peer that reads it later, or reads it now, finds out
+// when it is through (takenBack).
 func (c *conn) Close() error {
 	if c.closed {
 		return nil

@@ -263,7 +263,8 @@ func (c *conn) abandon(err error) {
 	c.lose(err)
 }
 
-// Close lets what was accepted leave, which Progress does, and reads no more.
+// Close lets what was accepted leave, which Progress does, and reads no more. What the kernel does not take at once is copied, for its
+// memory is the user's again afterwards.
 func (c *conn) Close() error {
 	if c.closed {
 		return nil
@@ -276,6 +277,14 @@ func (c *conn) Close() error {
 	}
 	c.enlist()
 	c.progress()
+	if !c.gone && c.unsendable == nil {
+		for i := range c.streams {
+			c.streams[i].tx.takeBack()
+		}
+		for i := range c.flows {
+			c.flows[i].takeBack()
+		}
+	}
 	return nil
 }
 

@@ -60,7 +60,7 @@
 // # Promises
 //
 // Send borrows the memory until it is written to the kernel, which Sent tells;
-// nothing is copied. A message that is asked for before it arrives is read from
+// nothing is copied, but by Close, what the kernel does not take at once. A message that is asked for before it arrives is read from
 // the kernel straight into its place. The steady state allocates nothing.
 //
 // The end of a peer is an error wrapping transport.ErrGone for everyone who

@@ -36,6 +36,8 @@ type header struct {
 	credit uint32
 }
 
+const offsetAt = 24 // in a header
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errHeader = errors.New("header with a wrong checksum")
@@ -47,7 +49,7 @@ func (h *header) put(b *[headerSize]byte) {
 	le.PutUint64(b[8:], h.number)
 	le.PutUint32(b[16:], h.tag)
 	le.PutUint32(b[20:], h.bytes)
-	le.PutUint32(b[24:], h.offset)
+	le.PutUint32(b[offsetAt:], h.offset)
 	le.PutUint32(b[28:], h.length)
 	le.PutUint32(b[32:], h.crc)
 	le.PutUint32(b[36:], h.place)
@@ -70,7 +72,7 @@ func (h *header) parse(b []byte, streams int, most uint32) error {
 		number: le.Uint64(b[8:]),
 		tag:    le.Uint32(b[16:]),
 		bytes:  le.Uint32(b[20:]),
-		offset: le.Uint32(b[24:]),
+		offset: le.Uint32(b[offsetAt:]),
 		length: le.Uint32(b[28:]),
 		crc:    le.Uint32(b[32:]),
 		place:  le.Uint32(b[36:]),

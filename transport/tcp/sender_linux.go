@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"hash/crc32"
 	"time"
 )
@@ -87,6 +88,14 @@ func (t *sender) settle() (messages, bytes uint64) {
 func (t *sender) forget() {
 	for i := range t.ring {
 		t.ring[i].data, t.ring[i].original = nil, nil
+	}
+}
+
+// takeBack copies what was not written yet, so that the user's memory is not needed any more.
+func (t *sender) takeBack() {
+	for i := t.done; i < t.accepted; i++ {
+		m := t.at(i)
+		m.data, m.original = bytes.Clone(m.data), bytes.Clone(m.original)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"math/bits"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,18 @@ func (f *flow) dropFrames() {
 		f.frames[i].data, f.frames[i].stream = nil, nil
 	}
 	f.queued = 0
+}
+
+// takeBack makes the frames that wait point to the copies that their messages now have.
+func (f *flow) takeBack() {
+	for i := range f.queued {
+		r := &f.frames[(f.first+i)%batch]
+		if r.stream == nil || len(r.data) == 0 {
+			continue
+		}
+		offset := binary.LittleEndian.Uint32(r.header[offsetAt:])
+		r.data = r.stream.tx.at(r.message).data[offset:][:len(r.data)]
+	}
 }
 
 // fill queues frames: credit first, for others wait for it, then the streams in

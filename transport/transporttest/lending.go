@@ -205,6 +205,55 @@ func testTakenBack(t *testing.T, open Provider) {
 	}
 }
 
+// testOverwritten: memory of messages that were accepted and not counted is the sender's again once it has closed the connection. The peer gets
+// what was sent, or an error.
+func testOverwritten(t *testing.T, open Provider) {
+	for _, checksum := range []bool{false, true} {
+		o := defaults()
+		o.MaxMessage, o.Checksum = 4<<20, checksum
+		w := newWorld(t, open, 2, o)
+		a, b := w.pair()
+		w.send(a.Stream(3), 1, pattern(9, 8))
+		w.same(pattern(9, 8), w.receive(b.Stream(3), 1, 8), "the connection works")
+		const n = 4<<20 - 7
+		var memory [2][][]byte // by stream
+		for s := range memory {
+			for k := range uint64(6) {
+				m := pattern(10*uint64(s)+k, n)
+				if ok, err := a.Stream(s).Send(1, lend(m)); !ok || err != nil {
+					require.NoError(t, err)
+					break
+				}
+				memory[s] = append(memory[s], m)
+			}
+			require.NotEmpty(t, memory[s])
+		}
+		require.NoError(t, a.Close())
+		for s := range memory {
+			for _, m := range memory[s] {
+				fill(m, 99)
+			}
+		}
+		for s := range memory {
+			for k := range memory[s] {
+				got := make([]byte, n)
+				var err error
+				w.drive("a message or an error", func() bool {
+					var ok bool
+					ok, err = b.Stream(s).Recv(1, lend(got))
+					return ok || err != nil
+				})
+				if err != nil {
+					require.ErrorIs(t, err, transport.ErrGone)
+					break
+				}
+				w.same(pattern(10*uint64(s)+uint64(k), n), got, "message %d of stream %d", k, s)
+			}
+		}
+		w.close()
+	}
+}
+
 // testAwaiter: the word is idle while nothing arrives and changes when something
 // does.
 func testAwaiter(t *testing.T, open Provider) {

@@ -70,6 +70,7 @@ func Run(t *testing.T, open Provider) {
 		{"Allocator", testAllocator},
 		{"Lending", testLending},
 		{"TakenBack", testTakenBack},
+		{"Overwritten", testOverwritten},
 		{"Awaiter", testAwaiter},
 		{"Sleepers", testSleepers},
 		{"NothingLeft", testNothingLeft},
