@@ -11,7 +11,7 @@ type LaneState struct {
 	Tag    uint32 // of its messages
 	Round  int
 	Rounds int
-	Op     int    // next op of the plan; Ops means that the round's messages are waited for
+	Op     int // next op of the plan; Ops means that the round's messages are waited for
 	Ops    int
 	Doing  string // that op
 	Waits  int    // the peer that it waits for, -1 if none
