@@ -77,7 +77,7 @@ var testLog = func() *slog.Logger {
 }()
 
 func config(n *bootstraptest.Net, id bootstrap.ID, rank, world int) bootstrap.Config {
-	return bootstrap.Config{Rank: rank, World: world, ID: id, Serve: true, Network: n.Host(host(rank))}
+	return bootstrap.Config{Rank: rank, World: world, ID: id, Serve: true, Network: n.Host(host(rank)), Log: testLog}
 }
 
 // each runs f for every rank, each on its own goroutine, and waits for all.

@@ -20,7 +20,7 @@ communicator fails, and whenever it gets SIGUSR1.`,
 		Example: "  gccl recorder /tmp/records/gccl-*.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("no records; want: gccl recorder FILE...")
+				return errors.New("no records; want: gccl recorder FILE and more")
 			}
 			return nil
 		},
