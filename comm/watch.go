@@ -217,9 +217,12 @@ func (c *Comm) left(r int) *cause {
 	return &cause{class: "peer gone", ranks: []int{r}, text: fmt.Sprintf("rank %d is gone: %s", r, how), from: -1}
 }
 
-// heard takes another rank's word for what went wrong.
+// heard takes another rank's word for what went wrong; but if we lack memory ourselves, only we can say how much.
 func (c *Comm) heard(n bootstrap.Notice) {
 	c.judgement = parseCause(n)
+	if own := c.reason(); errors.Is(own, transport.ErrSpace) {
+		c.judgement = causeOf(own)
+	}
 	c.fail(c.judgement)
 	c.failPorts()
 	c.dump()
