@@ -54,7 +54,18 @@ func causeOf(err error) *cause {
 	}
 	var late *bootstrap.LateError
 	if errors.As(err, &late) && !errors.Is(err, context.Canceled) {
-		c.class, c.ranks = "timeout", late.Missing
+		c.ranks = late.Missing
+	}
+	var missing *bootstrap.MissingError
+	if errors.As(err, &missing) {
+		c.ranks = slices.Sorted(slices.Values(slices.Concat(missing.Missing, missing.Left)))
+	}
+	var refused *bootstrap.RefusedError
+	if errors.As(err, &refused) {
+		c.ranks = refused.Ranks
+	}
+	if errors.Is(err, bootstrap.ErrTimeout) {
+		c.class = "timeout"
 	}
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
@@ -52,8 +53,8 @@ type Comm struct {
 }
 
 // New joins the communicator that the configuration describes, together with all its other ranks, and returns when all of
-// them are there. It fails at the latest after Config.InitTimeout or when ctx ends, naming the ranks that are missing. The
-// caller owns the result and must Close it.
+// them are there. It fails at the latest after Config.InitTimeout or when ctx ends, with an [*Error] that names the ranks that
+// are missing, or that were there before us and have left again. The caller owns the result and must Close it.
 func New(ctx context.Context, cfg Config) (*Comm, error) {
 	env, err := ConfigFromEnv(os.Getenv)
 	if err != nil {
@@ -64,9 +65,10 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
 	defer cancel()
+	start := time.Now()
 	session, cfg, at, err := join(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return nil, initError(cfg, start, err)
 	}
 	if session == nil {
 		return newComm(cfg.ID.Hash(), 0, []int{0}, &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1)}, nil), nil
@@ -74,7 +76,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	f, err := newFamily(ctx, cfg, session, at)
 	if err != nil {
 		session.Abort(wire{causeOf(err)})
-		return nil, errors.Join(err, session.Close())
+		return nil, initError(cfg, start, errors.Join(err, session.Close()))
 	}
 	world := make([]int, session.Size())
 	for r := range world {

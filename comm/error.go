@@ -29,7 +29,7 @@ var (
 type Error struct {
 	Comm    string        // the communicator: its id
 	Rank    int           // ours
-	Op      string        // "split" or "shrink": then there is no Call
+	Op      string        // "init", "split" or "shrink": then there is no Call
 	Call    Call          // what was asked for
 	Seq     uint64        // number of the call: of collectives from 1, or of messages with that peer in that direction
 	Ranks   []int         // the ranks it waited for, or that are to blame, if known
@@ -61,6 +61,18 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// initError is the error of a communicator that did not come to be.
+func initError(cfg Config, start time.Time, err error) error {
+	c := causeOf(err)
+	if e := classes[c.class]; e != nil && !errors.Is(err, e) {
+		err = fmt.Errorf("%w: %w", err, e)
+	}
+	if c.from >= 0 || c.class == "peer gone" {
+		err = &aborted{err}
+	}
+	return &Error{Comm: fmt.Sprintf("%016x", cfg.ID.Hash()), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
+}
 
 // aborted is an error that is ErrAborted, too.
 type aborted struct{ cause error }
