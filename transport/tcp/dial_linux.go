@@ -130,13 +130,16 @@ func (e *endpoint) dial(m *meet, a address) {
 			}
 			e.fail(m.key, err)
 			return
-		case ctx.Err() == nil: // else it is about our own giving up
+		case m.dialing.Err() == nil: // else it is about our own giving up
 			last = err
 		}
 		sleep(ctx, pause/2+mathrand.N(pause))
 		pause = min(2*pause, pauseMost)
 	}
 	if m.dialing.Err() == nil {
+		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
+			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
+		}
 		e.fail(m.key, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
 	}
 }
