@@ -70,7 +70,7 @@ func (s *session) formRing(ctx context.Context) error {
 		s.mu.Unlock()
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("bootstrap: rank %d (%s) did not connect to %s in the ring (is there a firewall in between?): %w",
-				prevRank, s.addrs[prevRank], s.addrs[s.rank], errors.Join(ErrTimeout, ctx.Err()))
+				prevRank, s.addrs[prevRank], s.addrs[s.rank], errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()))
 		}
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 		}
 		if ctx.Err() != nil || !pause.wait(ctx) {
 			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s was not reached in %v: %w (last error: %w)", op, to, address,
-				time.Since(start).Round(time.Millisecond), errors.Join(ErrTimeout, ctx.Err()), firewallHint(last))
+				time.Since(start).Round(time.Millisecond), errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()), firewallHint(last))
 		}
 	}
 }

@@ -64,7 +64,7 @@ func causeOf(err error) *cause {
 	if errors.As(err, &refused) {
 		c.ranks = refused.Ranks
 	}
-	if errors.Is(err, bootstrap.ErrTimeout) {
+	if errors.Is(err, bootstrap.ErrTimeout) && !errors.Is(err, context.Canceled) {
 		c.class = "timeout"
 	}
 	return c
