@@ -69,6 +69,9 @@ func fenced(r *cluster.Rank) {
 		}
 		ctx, cancel := within()
 		defer cancel()
+		if _, err := c.Split(ctx, comm.NoColor, 0); err != nil { // all are fenced; this needs no new connection
+			return err
+		}
 		start := time.Now()
 		err := c.Barrier(ctx)
 		var e *comm.Error
