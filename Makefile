@@ -13,7 +13,7 @@ RACE := ./comm ./collective/engine ./transport/mem ./bootstrap
 TIMEOUT ?= 10m
 FUZZTIME ?= 20s
 
-.PHONY: build demo test test-full bench verify format tidy vet lint cross fresh generate fuzz clean
+.PHONY: build demo test test-full bench bench-peers verify format tidy vet lint cross fresh generate fuzz clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -35,6 +35,10 @@ bench: build
 	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100
 	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100 --memory slice
 	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100 --transport tcp
+
+# gccl beside Open MPI, MPICH and Gloo, which it installs where it may. Takes long; PEERS="-modes shm -kinds all_reduce -repeats 1" takes less.
+bench-peers:
+	$(GO) run ./tests/peers $(PEERS)
 
 verify: format tidy vet lint cross fresh
 

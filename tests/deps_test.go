@@ -65,6 +65,7 @@ var may = map[string][]string{
 	"cmd/libnccl":        {"..."},
 	"tests":              {"...", "golang.org/x/sys"},
 	"tests/":             {"...", "golang.org/x/sys"},
+	"tests/peers":        {"gonum.org/v1/plot"}, // runs gccl as its users do: a process
 }
 
 // Tests may import these besides; they stand below what they test as little as it does.

@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// cell is what the repeats of one peer, kind and size come to.
+type cell struct{ p50, p99, spread float64 }
+
+type place struct {
+	kind, peer string
+	bytes      int64
+}
+
+// summary has the median over repeats of each peer's medians and percentiles, and how far the medians are apart.
+func summary(rows []Row) map[place]cell {
+	all := map[place][]Row{}
+	for _, r := range rows {
+		peer := r.Peer
+		if peer == "limit" {
+			peer += " " + r.Kind
+		}
+		k := place{r.Kind, peer, r.Bytes}
+		all[k] = append(all[k], r)
+	}
+	cells := map[place]cell{}
+	for k, rs := range all {
+		var p50, p99 []float64
+		for _, r := range rs {
+			p50, p99 = append(p50, r.P50), append(p99, r.P99)
+		}
+		slices.Sort(p50)
+		slices.Sort(p99)
+		cells[k] = cell{p50[len(p50)/2], p99[len(p99)/2], p50[len(p50)-1] / max(p50[0], 1e-9)}
+	}
+	return cells
+}
+
+// limit is the machine's limit for a kind and size, or 0.
+func limit(cells map[place]cell, mode, kind string, bytes int64) (least float64) {
+	for _, name := range limitOf(mode, kind) {
+		if c, ok := cells[place{name, "limit " + name, bytes}]; ok && (least == 0 || c.p50 < least) {
+			least = c.p50
+		}
+	}
+	return least
+}
+
+func isOurs(peer string) bool { return strings.HasPrefix(peer, "gccl-") }
+
+// table is what a mode comes to: medians in µs (99th percentile; spread of the repeats), gccl's ratios to the best peer, and the limit.
+func table(mode string, rows []Row) string {
+	cells := summary(rows)
+	sizes, kinds, peers := map[int64]bool{}, map[string]bool{}, map[string]bool{}
+	for k := range cells {
+		if !strings.HasPrefix(k.peer, "limit") {
+			sizes[k.bytes], kinds[k.kind], peers[k.peer] = true, true, true
+		}
+	}
+	names := slices.Sorted(maps.Keys(peers))
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "# %s: median us (p99; slowest/fastest repeat)\n", mode)
+	fmt.Fprintf(w, "kind\tbytes\t%s\tslice/best\talloc/best\tlimit\talloc/limit\n", strings.Join(names, "\t"))
+	for _, kind := range allKinds {
+		if !kinds[kind] {
+			continue
+		}
+		for _, n := range slices.Sorted(maps.Keys(sizes)) {
+			best := 0.0
+			row := []string{kind, fmt.Sprint(n)}
+			for _, p := range names {
+				c, ok := cells[place{kind, p, n}]
+				if !ok {
+					row = append(row, "-")
+					continue
+				}
+				if !isOurs(p) && (best == 0 || c.p50 < best) {
+					best = c.p50
+				}
+				row = append(row, fmt.Sprintf("%.4g (%.4g; %.2f)", c.p50, c.p99, c.spread))
+			}
+			if len(row) == 2 {
+				continue
+			}
+			of := func(p string, to float64) string {
+				c, ok := cells[place{kind, p, n}]
+				if !ok || to == 0 {
+					return "-"
+				}
+				return fmt.Sprintf("%.2f", c.p50/to)
+			}
+			l := limit(cells, mode, kind, n)
+			row = append(row, of("gccl-slice", best), of("gccl-alloc", best), fmt.Sprintf("%.4g", l), of("gccl-alloc", l))
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+	}
+	w.Flush()
+	return b.String()
+}

@@ -1,0 +1,45 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseRows(t *testing.T) {
+	rows, err := parseRows("[host:1] a launcher's warning\nall_reduce 8 0.241 0.400 0 500\nall_reduce 4096 1.171 1.322 0 500\n")
+	require.NoError(t, err)
+	require.Equal(t, []Row{{Kind: "all_reduce", Bytes: 8, P50: 0.241, P99: 0.4, Calls: 500}, {Kind: "all_reduce", Bytes: 4096, P50: 1.171, P99: 1.322, Calls: 500}}, rows)
+	_, err = parseRows("all_reduce 8 0.241 0.400 3 500\n")
+	require.ErrorContains(t, err, "3 elements of all_reduce of 8 bytes are wrong")
+}
+
+// rows of three repeats: 3, 1 and 2 times a peer's time.
+func repeats(peer, kind string, bytes int64, time float64) (rows []Row) {
+	for i, f := range []float64{3, 1, 2} {
+		rows = append(rows, Row{Peer: peer, Mode: "shm", Kind: kind, Bytes: bytes, P50: f * time, P99: 10 * f * time, Repeat: i})
+	}
+	return rows
+}
+
+func TestTable(t *testing.T) {
+	rows := append(repeats("openmpi", "all_reduce", 8, 0.5), repeats("mpich", "all_reduce", 8, 1)...)
+	rows = append(rows, repeats("gccl-alloc", "all_reduce", 8, 0.2)...)
+	rows = append(rows, repeats("gccl-slice", "all_reduce", 8, 0.25)...)
+	rows = append(rows, repeats("limit", "sum", 8, 0.1)...)
+	rows = append(rows, repeats("limit", "sum_streaming", 8, 0.3)...)
+	require.Equal(t, cell{1, 10, 3}, summary(rows)[place{"all_reduce", "openmpi", 8}])
+	got := table("shm", rows)
+	require.Regexp(t, `all_reduce +8 +0.4 \(4; 3.00\) +0.5 \(5; 3.00\) +2 \(20; 3.00\) +1 \(10; 3.00\) +0.50 +0.40 +0.2 +2.00\n`, got)
+	path := filepath.Join(t.TempDir(), "shm.svg")
+	require.NoError(t, drawMode(path, "shm", rows))
+	picture, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, words := range []string{"gccl-alloc", "openmpi", "limit", "shm all reduce"} {
+		require.Contains(t, string(picture), words)
+	}
+}
