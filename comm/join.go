@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -39,7 +40,7 @@ func join(ctx context.Context, cfg Config) (bootstrap.Session, Config, listenAt,
 			roots = b.ID.Roots("")
 		}
 		var err error
-		if at, err = choosePlace(cfg.Interface, roots); err != nil {
+		if at, err = awaitPlace(ctx, cfg, roots); err != nil {
 			return nil, cfg, at, fmt.Errorf("comm: %w", err)
 		}
 		cfg.Logger.Debug("network interface", "rank", cfg.Rank, "interface", at.iface, "address", at.addr)
@@ -50,6 +51,24 @@ func join(ctx context.Context, cfg Config) (bootstrap.Session, Config, listenAt,
 		return nil, cfg, at, fmt.Errorf("comm: %w", err)
 	}
 	return s, cfg, at, nil
+}
+
+// awaitPlace is choosePlace once an interface is up, as long as ctx lasts.
+func awaitPlace(ctx context.Context, cfg Config, roots []string) (listenAt, error) {
+	for first := true; ; first = false {
+		at, err := choosePlace(cfg.Interface, roots)
+		if !errors.Is(err, topology.ErrNotUp) {
+			return at, err
+		}
+		if first {
+			cfg.Logger.Warn("waiting for a network interface", "rank", cfg.Rank, "reason", err)
+		}
+		select {
+		case <-ctx.Done():
+			return at, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // choosePlace returns the address to listen at: on the interface that leads to the root, unless a filter says otherwise.

@@ -12,6 +12,10 @@ import (
 // ErrNoInterface: no interface can serve. The error that wraps it names the interfaces there are, and what is wrong with each.
 var ErrNoInterface = errors.New("no usable network interface")
 
+// ErrNotUp comes with ErrNoInterface where an interface would do if it were up and had a carrier and an address, as one may soon
+// in a host or container that is just starting.
+var ErrNotUp = errors.New("an interface is not up")
+
 // Choice is the interface and address to listen on.
 type Choice struct {
 	Interface Interface
@@ -135,12 +139,15 @@ func (q Query) noneError(ifaces []Interface, why []string) error {
 		return fmt.Errorf("%w: the host has none", ErrNoInterface)
 	}
 	var names, bad []string
-	matched := false
+	matched, err := false, ErrNoInterface
 	for n, i := range ifaces {
 		names = append(names, i.Name)
 		if q.Filter.Match(i.Name, 0) {
 			matched = true
 			bad = append(bad, i.Name+": "+why[n])
+			if !i.Loopback {
+				err = fmt.Errorf("%w: %w", ErrNoInterface, ErrNotUp)
+			}
 		}
 	}
 	if !matched {
@@ -150,7 +157,7 @@ func (q Query) noneError(ifaces []Interface, why []string) error {
 	if q.Filter.IsSet() {
 		of = fmt.Sprintf(" among those that match %s", q.Filter)
 	}
-	return fmt.Errorf("%w%s (%s); have: %s", ErrNoInterface, of, strings.Join(bad, "; "), strings.Join(names, ", "))
+	return fmt.Errorf("%w%s (%s); have: %s", err, of, strings.Join(bad, "; "), strings.Join(names, ", "))
 }
 
 // candidate is an interface that can serve, with the address it would serve at.

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -210,6 +211,28 @@ func TestUC14_MissingInterfaceIsNamed(t *testing.T) {
 	got, err := Choose(host, Query{Filter: filter(t, " eth0 , ")})
 	require.NoError(t, err)
 	require.Equal(t, "eth0", got.Interface.Name)
+}
+
+// TestUC22_NotUpYet: only what may still come up is worth waiting for.
+func TestUC22_NotUpYet(t *testing.T) {
+	down, bare, lo := iface("eth0", "192.0.2.2/24"), iface("eth1"), iface("lo", "127.0.0.1/8")
+	down.Running = false
+	for name, c := range map[string]struct {
+		host  []Interface
+		query Query
+		wait  bool
+	}{
+		"no carrier":              {[]Interface{lo, down}, Query{}, true},
+		"no address":              {[]Interface{lo, bare}, Query{}, true},
+		"named, no carrier":       {[]Interface{lo, down}, Query{Filter: filter(t, "eth0")}, true},
+		"loopback alone":          {[]Interface{lo}, Query{}, false},
+		"the filter takes others": {[]Interface{lo, down}, Query{Filter: filter(t, "ib")}, false},
+		"the filter takes none":   {[]Interface{lo, down}, Query{Filter: filter(t, "^eth")}, false},
+	} {
+		_, err := Choose(c.host, c.query)
+		require.ErrorIs(t, err, ErrNoInterface, name)
+		require.Equal(t, c.wait, errors.Is(err, ErrNotUp), "%s: %v", name, err)
+	}
 }
 
 func TestUC16_ExcludingDockerKeepsLoopbackLast(t *testing.T) {

@@ -59,7 +59,7 @@ func Isolated(t *testing.T) bool {
 	case err == nil && bytes.Contains(out, []byte("--- PASS: "+t.Name())):
 		t.Logf("in a mount namespace:\n%s", out)
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.ENOSPC):
-		t.Skipf("no namespaces of our own here: %v", err)
+		Lacking(t, "namespaces", "no namespaces of our own here: %v", err)
 	case errors.As(err, &ended) || err == nil:
 		t.Errorf("in a mount namespace, %v:\n%s", err, out)
 	default:

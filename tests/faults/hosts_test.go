@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 const (
 	ownShmVar = "GCCL_FAULTS_OWN_SHM"
 	wantVar   = "GCCL_FAULTS_WANT" // one of these transports
+	downVar   = "GCCL_FAULTS_DOWN"
 )
 
 // apart is the job of a rank in a container of its own.
@@ -90,6 +92,13 @@ func linked(r *cluster.Rank) {
 			return err
 		}
 		defer root.Close()
+		if r.Rank == 2 && os.Getenv(downVar) != "" {
+			up, err := setDown()
+			if err != nil {
+				return err
+			}
+			time.AfterFunc(2*time.Second, up)
+		}
 		ctx, cancel := within()
 		defer cancel()
 		start := time.Now()
@@ -105,6 +114,15 @@ func linked(r *cluster.Rank) {
 		}
 		return good(ctx, c, b, 1, 20, 64<<10)
 	})
+}
+
+// setDown takes this rank's interface down.
+func setDown() (up func(), err error) {
+	out, err := exec.Command("ip", "link", "set", "eth0", "down").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("ip: %w %s", err, out)
+	}
+	return func() { exec.Command("ip", "link", "set", "eth0", "up").Run() }, nil
 }
 
 // TestUC22_LinkThatComesUp: a link that is not there yet, at the root's end or at another's, is waited for.
@@ -130,6 +148,20 @@ func TestUC22_LinkThatComesUp(t *testing.T) {
 			require.Greater(t, ms, int64(1000), "nothing was waited for")
 		})
 	}
+}
+
+// TestUC22_OwnLinkThatComesUp: so is a rank's own, which it cannot listen on before.
+func TestUC22_OwnLinkThatComesUp(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	needNamespaces(t)
+	_, path := newPage(t)
+	sw := newSwitch(t, 3, path)
+	defer sw.wait()
+	res := cluster.Run(t, cluster.Launch{Job: "linked", Ranks: 3, Env: []string{"GCCL_TRANSPORT=auto", pageVar + "=" + path, downVar + "=1"},
+		Namespaces: func(int) uintptr { return unix.CLONE_NEWNET }, Started: sw.connect})
+	ms, ok := res.Fact("join", 2, "ms")
+	require.True(t, ok)
+	require.Greater(t, ms, int64(1000), "nothing was waited for")
 }
 
 // listening are the TCP ports at which a process listens.

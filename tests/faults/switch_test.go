@@ -33,16 +33,16 @@ type netSwitch struct {
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("network namespaces and veth need root")
+		cluster.Lacking(t, "namespaces", "network namespaces and veth need root")
 	}
-	probe := fmt.Sprintf("gccl-probe-%d", os.Getpid())
+	probe := fmt.Sprintf("gccl-probe-%d-%d", os.Getpid(), now()%1_000_000_000)
 	if out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput(); err != nil {
-		t.Skipf("no network namespaces here: ip netns add: %v %s", err, out)
+		cluster.Lacking(t, "namespaces", "no network namespaces here: ip netns add: %v %s", err, out)
 	}
 	defer exec.Command("ip", "netns", "del", probe).Run()
 	for _, kind := range []string{"bridge", "veth"} {
 		if out, err := exec.Command("ip", "-n", probe, "link", "add", "name", "probe-"+kind, "type", kind).CombinedOutput(); err != nil {
-			t.Skipf("no %s devices here: %v %s", kind, err, out)
+			cluster.Lacking(t, "namespaces", "no %s devices here: %v %s", kind, err, out)
 		}
 	}
 }
