@@ -28,8 +28,30 @@ func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 	return kernels.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), Bytes: n}, nil
 }
 
-// Free gives back what Alloc returned, once no call uses it.
+// AllocOn is Alloc on a device, of a GPU's memory with any content.
+func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
+	if d.IsHost() {
+		return c.Alloc(n)
+	}
+	s, err := c.siteOn(d)
+	if err != nil {
+		return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes on %v: %w", c.name(), n, d, err)
+	}
+	return s.device.Alloc(n)
+}
+
+// Free gives back what Alloc or AllocOn returned, once no call uses it.
 func (c *Comm) Free(m kernels.Mem) error {
+	if !m.Device.IsHost() {
+		s, err := c.siteOn(m.Device)
+		if err == nil {
+			err = s.device.Free(m)
+		}
+		if err != nil {
+			return fmt.Errorf("comm %s: Free: %w", c.name(), err)
+		}
+		return nil
+	}
 	for _, e := range c.family.endpoints {
 		if a, ok := e.(transport.Allocator); ok {
 			if err := a.Free(m.Ptr); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
 // Kind says what a Call does: one of collective's kinds, or point-to-point.
@@ -55,6 +56,10 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // In place: Dst and Src the same memory; in an AllGather Src is Dst's block Rank, in a ReduceScatter Dst
 // is Src's block Rank. Any other overlap is an error. The memory is borrowed until the call is done; Src is
 // not written unless the call is in place.
+//
+// Memory of a GPU (Src and Dst on one device): the call is queued on Stream, behind what is there, and is done as the stream comes to it: Do,
+// Wait and Group return once it is queued on all ranks' streams, with the errors that are known by then. The memory is borrowed until the
+// stream has done it.
 type Call struct {
 	Comm      *Comm
 	Kind      Kind
@@ -62,9 +67,10 @@ type Call struct {
 	Count     int
 	DType     kernels.DType
 	RedOp     kernels.RedOp
-	Root      int    // of Broadcast and Reduce
-	Peer      int    // of Send and Recv
-	Algorithm string // a name of collective.Catalog; empty: Config.Algorithm, and if that is empty the tuner's choice
+	Root      int         // of Broadcast and Reduce
+	Peer      int         // of Send and Recv
+	Stream    cuda.Stream // a CUstream of the device's primary context; zero: the default stream. Not used for host memory
+	Algorithm string      // a name of collective.Catalog; empty: Config.Algorithm, and if that is empty the tuner's choice
 }
 
 func (c *Call) String() string {

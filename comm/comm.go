@@ -42,7 +42,8 @@ type Comm struct {
 	health
 	invitation atomic.Pointer[invitation]
 	pairPorts  portMap
-	life       context.Context // ends with Close
+	site       atomic.Pointer[site] // of calls on device memory
+	life       context.Context      // ends with Close
 	kill       context.CancelFunc
 	closing    chan struct{} // closed by Close
 	closed     chan struct{} // closed when Close is done
@@ -192,14 +193,14 @@ func (c *Comm) Close() error {
 	}
 	if c.port == nil {
 		c.fail(ErrClosed)
-		c.err = c.family.drop()
+		c.err = errors.Join(c.leaveSite(), c.family.drop())
 		return c.err
 	}
 	close(c.closing)
 	c.watcher.Wait()
 	c.fail(ErrClosed)
 	c.failPorts()
-	c.err = errors.Join(c.session.Close(), c.family.drop())
+	c.err = errors.Join(c.leaveSite(), c.session.Close(), c.family.drop())
 	return c.err
 }
 

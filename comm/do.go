@@ -3,11 +3,11 @@ package comm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/collective/gpu"
 	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/transport"
 )
@@ -22,6 +22,8 @@ type run struct {
 	tasks    []*engine.Task
 	started  bool          // given to the engine
 	matched  chan struct{} // of a message to ourselves: closed when it is copied
+	ticket   gpu.Ticket    // of a call on device memory
+	queued   bool          // it has a ticket
 	prepared *prepared
 	lane     int // of a pair; -1: a collective
 	nextLook time.Duration
@@ -51,6 +53,9 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 	if r.matched != nil {
 		return r.waitSelf(ctx)
 	}
+	if r.queued {
+		return r.waitQueued(ctx)
+	}
 	if r.call.Src.Bytes+r.call.Dst.Bytes > 64<<10 {
 		r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil // do not keep long buffers from the collector
 		for i := range r.parts {
@@ -79,6 +84,9 @@ func (c *Comm) Start(call Call) *Pending {
 func (p *Pending) Wait(ctx context.Context) error {
 	if p.err == nil && p.run.matched != nil {
 		p.err = p.run.waitSelf(ctx)
+	}
+	if p.err == nil && p.run.queued {
+		p.err = p.run.waitQueued(ctx)
 	}
 	if p.err != nil || !p.run.started {
 		return p.err
@@ -126,13 +134,16 @@ func (r *run) outcome() error {
 // start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. With
 // waits, the caller waits next and holds is for engine.Call.Wait.
 func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
-	r.comm, r.started, r.nextLook, r.elapsed = c, false, firstLook, 0
+	r.comm, r.started, r.queued, r.nextLook, r.elapsed = c, false, false, firstLook, 0
 	call := &r.call
 	if call.Comm != nil && call.Comm != c {
 		return false, argument("%v names communicator %s, but %s was asked", call, call.Comm.name(), c.name())
 	}
 	if call.Kind.pointToPoint() {
 		return c.startPair(r, waits)
+	}
+	if !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
+		return false, c.startOnDevice(r)
 	}
 	sig := signature{call.Kind, call.DType, call.RedOp, false, call.Count, call.Root, call.Algorithm}
 	sig.inPlace = c.inPlace(call)
@@ -286,8 +297,8 @@ func (c *Comm) inPlace(call *Call) bool {
 
 // checkMemory checks that the buffers are long enough and overlap only as the in-place rule has it.
 func (c *Comm) checkMemory(call *Call, src, dst int64, inPlace bool) error {
-	if call.Src.Device != call.Dst.Device && src > 0 && dst > 0 || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
-		return fmt.Errorf("comm: %v on device memory: %w", call.Kind, ErrUnsupported)
+	if call.Src.Device != call.Dst.Device && src > 0 && dst > 0 {
+		return argument("%v: Src is on %v and Dst on %v, want one device", call, call.Src.Device, call.Dst.Device)
 	}
 	if call.Src.Bytes < src || src > 0 && call.Src.Ptr == nil {
 		return argument("%v: Src has %d bytes at %p, want %d", call, call.Src.Bytes, call.Src.Ptr, src)

@@ -29,6 +29,7 @@ type family struct {
 	driver    *engine.Driver
 	endpoints []transport.Endpoint
 	routes    []route // by rank of the world; our own is zero
+	inProcess []bool  // by rank of the world: it runs in this process
 	model     tune.Model
 	crowded   bool
 
@@ -53,6 +54,7 @@ type hello struct {
 	Host       string
 	Boot       string // identity of the host: boot id, or Config.HostID
 	PID        int
+	Process    string            // a number of the process that no other has
 	Processors []int             // that it may run on
 	Threads    int               // that may run Go at once
 	Addresses  map[string][]byte // by transport
@@ -84,7 +86,7 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 func (f *family) open(at listenAt) (hello, error) {
 	cfg := f.cfg
 	host, _ := os.Hostname()
-	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
+	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Process: process, Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
 	h.Boot = cfg.HostID
 	if h.Boot == "" {
 		h.Boot = bootID()
@@ -195,9 +197,10 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 			f.log.Warn("shared memory keeps its name", "reason", err)
 		}
 	}
-	f.routes = make([]route, len(all))
+	f.routes, f.inProcess = make([]route, len(all)), make([]bool, len(all))
 	var host []hello
-	for _, h := range all {
+	for r, h := range all {
+		f.inProcess[r] = h.Process == mine.Process
 		if h.Boot == mine.Boot {
 			host = append(host, h)
 		}

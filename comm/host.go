@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"crypto/rand"
 	"os"
 	"runtime"
 	"time"
@@ -39,6 +40,9 @@ func crowded(host []hello) bool {
 	}
 	return len(host) > len(all)
 }
+
+// process tells this process from all others, on any host.
+var process = rand.Text()
 
 // bootID is the kernel's id of this boot of this host.
 func bootID() string {

@@ -28,6 +28,8 @@ type benchFlags struct {
 	transport string
 	json      string
 	strict    bool
+	device    string
+	graph     bool
 }
 
 func benchCommand() *cobra.Command {
@@ -83,6 +85,8 @@ the checked calls is compared, and the exit status is 1 if one was wrong.`,
 	flags.StringVar(&f.json, "json", "", "write one JSON object a row to this file; - is stdout, in place of the table")
 	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
+	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process on GPU 0")
+	flags.BoolVar(&f.graph, "graph", false, "with --device cuda: capture the -m calls of an iteration in a graph and replay it")
 	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
 	// nccl-tests writes its long flags with underlines.
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -96,6 +100,14 @@ func (f *benchFlags) setTransport(s string) error {
 		return fmt.Errorf("want one of %s", strings.Join(known, ", "))
 	}
 	f.transport = s
+	return nil
+}
+
+func (f *benchFlags) setDevice(s string) error {
+	if s != "host" && s != "cuda" {
+		return errors.New("want host or cuda")
+	}
+	f.device = s
 	return nil
 }
 
@@ -123,6 +135,9 @@ func (f *benchFlags) fit(flags *pflag.FlagSet) error {
 
 // start finds out what world we are in, and runs our part of the benchmark or starts the ranks.
 func (f *benchFlags) start(cmd *cobra.Command) error {
+	if f.device == "cuda" {
+		return f.measureOnDevice(cmd)
+	}
 	env, err := bootstrap.Environment(os.Getenv)
 	if err != nil {
 		return usageError{err}
@@ -209,19 +224,11 @@ func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (
 	if env.World == 0 {
 		cc.Size = 1
 	}
-	out := bench.Output{Table: cmd.OutOrStdout(), Log: cmd.ErrOrStderr()}
-	if env.Rank == 0 && f.json != "" {
-		if f.json == "-" {
-			out.JSON, out.Table = out.Table, nil
-		} else {
-			file, err := os.Create(f.json)
-			if err != nil {
-				return fmt.Errorf("--json: %w", err)
-			}
-			defer func() { err = errors.Join(err, file.Close()) }()
-			out.JSON = file
-		}
+	out, done, err := f.output(cmd, env.Rank)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, done()) }()
 	c, err := comm.New(ctx, cc)
 	if err != nil {
 		return err
@@ -233,8 +240,53 @@ func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (
 	if err := errors.Join(err, c.Close()); err != nil {
 		return err
 	}
-	if result.Wrong > 0 {
-		return fmt.Errorf("%d elements were wrong", result.Wrong)
+	return verdict(result)
+}
+
+func verdict(r bench.Result) error {
+	if r.Wrong > 0 {
+		return fmt.Errorf("%d elements were wrong", r.Wrong)
 	}
 	return nil
+}
+
+// output is where a rank's results go; done closes it.
+func (f *benchFlags) output(cmd *cobra.Command, rank int) (out bench.Output, done func() error, err error) {
+	out = bench.Output{Table: cmd.OutOrStdout(), Log: cmd.ErrOrStderr()}
+	done = func() error { return nil }
+	switch {
+	case rank != 0 || f.json == "":
+	case f.json == "-":
+		out.JSON, out.Table = out.Table, nil
+	default:
+		file, err := os.Create(f.json)
+		if err != nil {
+			return out, done, fmt.Errorf("--json: %w", err)
+		}
+		out.JSON, done = file, file.Close
+	}
+	return out, done, nil
+}
+
+// measureOnDevice is the benchmark of all ranks, in this process.
+func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
+	if err := f.cfg.Check(f.ranks); err != nil {
+		return usageError{err}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	cc, err := comm.ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	out, done, err := f.output(cmd, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	result, err := bench.RunOnDevice(ctx, f.cfg, f.ranks, f.graph, cc, out)
+	if err != nil {
+		return err
+	}
+	return verdict(result)
 }

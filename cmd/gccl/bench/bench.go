@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,14 +35,15 @@ func Run(ctx context.Context, c *comm.Comm, cfg Config, out Output) (Result, err
 		return Result{}, err
 	}
 	r := &runner{ctx: ctx, c: c, cfg: &cfg, out: out, epoch: time.Now()}
+	r.report = &report{inPlace: cfg.Kind.inPlace, out: out}
 	err := r.prepare()
 	if err == nil {
 		err = r.rows()
 	}
-	if err == nil && r.table != nil {
-		err = r.table.end(&r.result)
+	if err == nil {
+		err = r.report.end()
 	}
-	return r.result, errors.Join(err, r.close())
+	return r.report.result, errors.Join(err, r.close())
 }
 
 // runner is a run under way.
@@ -56,8 +56,7 @@ type runner struct {
 	members []member
 	gate    *gate
 	in      *buffer
-	result  Result
-	table   *table
+	report  *report
 
 	outBuffer *buffer
 	pattern   []byte          // inputs to rewrite from
@@ -70,7 +69,7 @@ func (r *runner) prepare() (err error) {
 	if r.members, err = spread(r.ctx, r.c, newMember(r.c)); err != nil {
 		return err
 	}
-	r.result.Members = len(r.members)
+	r.report.result.Members = len(r.members)
 	dir := r.cfg.pageDir
 	if dir == "" {
 		dir = "/dev/shm"
@@ -91,13 +90,9 @@ func (r *runner) prepare() (err error) {
 	r.pattern = make([]byte, in)
 	r.times = make([]int64, r.cfg.Iters)
 	if r.c.Rank() != 0 {
-		r.out.Table, r.out.JSON = nil, nil
+		r.report.out.Table, r.report.out.JSON = nil, nil
 	}
-	if r.out.Table != nil {
-		r.table = &table{w: r.out.Table}
-		return r.table.begin(r)
-	}
-	return nil
+	return r.report.begin(r.head())
 }
 
 func (r *runner) close() error {
@@ -113,97 +108,23 @@ func (r *runner) close() error {
 	return errors.Join(errs...)
 }
 
-// rows measures every message: types, operators and roots outside, sizes inside, as nccl-tests does.
+// rows measures every message, out of place and where there is such a thing in place, and prints it.
 func (r *runner) rows() error {
-	k, n := r.cfg.Kind, r.c.Size()
-	roots := r.cfg.Roots
-	if !k.rooted {
-		roots = []int{0}
-	} else if len(roots) == 0 {
-		for q := range n {
-			roots = append(roots, q)
-		}
-	}
-	redops := r.cfg.RedOps
-	if !k.reduces {
-		redops = []kernels.RedOp{kernels.Sum}
-	}
-	dtypes := r.cfg.DTypes
-	if k.isBarrier() {
-		dtypes = dtypes[:1]
-	}
-	var sum float64
-	var with int
-	for _, d := range dtypes {
-		for _, op := range redops {
-			for _, root := range roots {
-				for size := range r.cfg.rowSizes(d, n) {
-					pair, err := r.row(d, op, root, size)
-					if err != nil {
-						return err
-					}
-					for _, row := range pair {
-						if row.BusBW != nil {
-							sum, with = sum+*row.BusBW, with+1
-						}
-					}
-					r.result.Rows = append(r.result.Rows, pair...)
-					if with > 0 {
-						r.result.BusBW = sum / float64(with)
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// row measures a message out of place and where there is such a thing in place, and prints it.
-func (r *runner) row(d kernels.DType, op kernels.RedOp, root int, size int64) ([]Row, error) {
-	places := []bool{false}
-	if r.cfg.Kind.inPlace {
-		places = []bool{false, true}
-	}
-	var rows []Row
-	for _, inPlace := range places {
-		m := newMessage(r.c, r.cfg, r.in, r.outBuffer, d, op, root, size, inPlace)
-		row, err := r.measure(m)
-		if err != nil {
-			return rows, fmt.Errorf("%s of %s (%v): %w", r.cfg.Kind.Name, FormatSize(size), d, err)
-		}
-		if r.out.JSON != nil {
-			line, err := json.Marshal(row)
-			if err == nil {
-				_, err = r.out.JSON.Write(append(line, '\n'))
-			}
+	return r.cfg.messages(r.c.Size(), func(d kernels.DType, op kernels.RedOp, root int, size int64) error {
+		return r.report.add(func(inPlace bool) (Row, error) {
+			row, err := r.measure(newMessage(r.c, r.cfg, r.in, r.outBuffer, d, op, root, size, inPlace))
 			if err != nil {
-				return rows, fmt.Errorf("write JSON: %w", err)
+				err = fmt.Errorf("%s of %s (%v): %w", r.cfg.Kind.Name, FormatSize(size), d, err)
 			}
-		}
-		rows = append(rows, row)
-	}
-	if r.table != nil {
-		return rows, r.table.row(rows)
-	}
-	return rows, nil
+			return row, err
+		})
+	})
 }
 
 // measure times a message, then checks it.
 func (r *runner) measure(m *message) (Row, error) {
-	row := Row{
-		Kind: m.kind.Name, Bytes: m.size, Count: m.size / int64(m.dtype.Size()), DType: m.dtype.String(), RedOp: "none",
-		Ranks: m.ranks, Algo: "none", Transport: transports(r.members), Memory: string(r.cfg.Memory), InPlace: m.inPlace,
-		Iters: r.cfg.Iters, Barrier: r.gate.name(), root: -1,
-	}
-	if m.kind.isBarrier() {
-		row.DType = "none"
-	}
-	if m.kind.reduces {
-		row.RedOp = m.redop.String()
-	}
-	if m.kind.rooted {
-		row.root = m.root
-	}
+	row := newRow(m, r.cfg)
+	row.Transport, row.Barrier = transports(r.members), r.gate.name()
 	if !m.kind.isExchange() && m.ranks > 1 {
 		choice, err := r.c.Choice(m.calls[0])
 		if err != nil {
@@ -214,16 +135,13 @@ func (r *runner) measure(m *message) (Row, error) {
 	if r.cfg.BackToBack {
 		row.Barrier = "none"
 	}
-	if err := r.time(m, &row); err != nil {
+	err := r.time(m, &row)
+	if err != nil {
 		return row, err
 	}
 	if r.cfg.Checks == 0 {
 		return row, nil
 	}
-	wrong, err := r.check(m)
-	if wrong != nil {
-		r.result.Wrong += *wrong
-	}
-	row.Wrong = wrong
+	row.Wrong, err = r.check(m)
 	return row, err
 }

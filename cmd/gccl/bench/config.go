@@ -67,6 +67,38 @@ func (c *Config) Check(n int) error {
 	return nil
 }
 
+// messages calls f for every message to be measured: types, operators and roots outside, sizes inside, as nccl-tests does.
+func (c *Config) messages(n int, f func(d kernels.DType, op kernels.RedOp, root int, size int64) error) error {
+	roots := c.Roots
+	if !c.Kind.rooted {
+		roots = []int{0}
+	} else if len(roots) == 0 {
+		for q := range n {
+			roots = append(roots, q)
+		}
+	}
+	redops := c.RedOps
+	if !c.Kind.reduces {
+		redops = []kernels.RedOp{kernels.Sum}
+	}
+	dtypes := c.DTypes
+	if c.Kind.isBarrier() {
+		dtypes = dtypes[:1]
+	}
+	for _, d := range dtypes {
+		for _, op := range redops {
+			for _, root := range roots {
+				for size := range c.rowSizes(d, n) {
+					if err := f(d, op, root, size); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // rowSizes yields the sizes of the rows of a type, in bytes: those asked for, rounded down to whole
 // elements in each rank's block; without what then is nothing or a row again. Nothing is a row only
 // where the first size asked for is 0.

@@ -102,15 +102,20 @@ func (m *message) do(ctx context.Context) error {
 
 // check makes the calls with fresh inputs and compares all that they wrote, and what they should not
 // have written.
-func (m *message) check(ctx context.Context, in reference.Input) (v reference.Verdict, err error) {
+func (m *message) check(ctx context.Context, in reference.Input) (reference.Verdict, error) {
 	for _, h := range m.whole {
 		h.buffer.poison(h.bytes)
 	}
 	in.Write(m.src, m.rank, 0)
 	if err := m.do(ctx); err != nil {
-		return v, err
+		return reference.Verdict{}, err
 	}
-	v = m.result(in)
+	return m.verdict(in), nil
+}
+
+// verdict compares all that the calls wrote, and what they should not have written.
+func (m *message) verdict(in reference.Input) reference.Verdict {
+	v := m.result(in)
 	if !m.inPlace && m.src != nil {
 		if kept := in.Copied(m.src, m.rank, 0); kept.Wrong != 0 {
 			kept.First = "the call changed its input: " + kept.First
@@ -122,7 +127,7 @@ func (m *message) check(ctx context.Context, in reference.Input) (v reference.Ve
 			v.Add(reference.Verdict{Wrong: 1, First: "the call wrote " + where + " its buffer"})
 		}
 	}
-	return v, nil
+	return v
 }
 
 // result compares the output with what it must be.

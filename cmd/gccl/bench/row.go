@@ -29,6 +29,24 @@ type Row struct {
 	root int // -1 where the kind has none
 }
 
+// newRow is what is known of a message before it is measured.
+func newRow(m *message, cfg *Config) Row {
+	row := Row{
+		Kind: m.kind.Name, Bytes: m.size, Count: m.size / int64(m.dtype.Size()), DType: m.dtype.String(), RedOp: "none",
+		Ranks: m.ranks, Algo: "none", Memory: string(cfg.Memory), InPlace: m.inPlace, Iters: cfg.Iters, root: -1,
+	}
+	if m.kind.isBarrier() {
+		row.DType = "none"
+	}
+	if m.kind.reduces {
+		row.RedOp = m.redop.String()
+	}
+	if m.kind.rooted {
+		row.root = m.root
+	}
+	return row
+}
+
 // TimeUS are times of a call in microseconds. An iteration's time is the slowest rank's; back to back it is
 // the ranks' mean, and Mean is of the rank that took longest for all iterations.
 type TimeUS struct {

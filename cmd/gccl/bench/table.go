@@ -12,7 +12,8 @@ type table struct{ w io.Writer }
 
 const shownRanks = 16
 
-func (t *table) begin(r *runner) error {
+// head is what stands over the table: who and where, and how it is measured.
+func (r *runner) head() string {
 	var b strings.Builder
 	n, cfg := len(r.members), r.cfg
 	fmt.Fprintf(&b, "# gccl bench %s: world %s, %s, %s\n", cfg.Kind.Name, plural(n, "rank"), plural(hosts(r.members), "host"), transports(r.members))
@@ -41,6 +42,12 @@ func (t *table) begin(r *runner) error {
 	if cfg.Agg > 1 {
 		fmt.Fprintf(&b, "# an iteration is %d calls, and its time divided by that\n", cfg.Agg)
 	}
+	return b.String()
+}
+
+func (t *table) begin(head string) error {
+	var b strings.Builder
+	b.WriteString(head)
 	b.WriteString("#\n")
 	fmt.Fprintf(&b, "#%57s  %-32s  %-32s\n", "", "out-of-place", "in-place")
 	fmt.Fprintf(&b, "#%11s %13s %9s %7s %6s", "size", "count", "type", "redop", "root")

@@ -1,0 +1,338 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/cmd/gccl/reference"
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// RunOnDevice measures and checks collectives on the memory of GPU 0, of so many ranks in this process. An iteration is a batch of
+// Config.Agg calls, one after the other, of all ranks from one goroutine; its time is the GPU's, by events, divided by that. With graph the
+// batch is captured once, and replayed.
+func RunOnDevice(ctx context.Context, cfg Config, ranks int, graph bool, cc comm.Config, out Output) (Result, error) {
+	if err := cfg.Check(ranks); err != nil {
+		return Result{}, err
+	}
+	if cfg.Kind.isExchange() {
+		return Result{}, fmt.Errorf("%s on a GPU: %w", cfg.Kind.Name, comm.ErrUnsupported)
+	}
+	r := &deviceRunner{ctx: ctx, cfg: &cfg, graph: graph, report: &report{inPlace: cfg.Kind.inPlace, out: out}}
+	err := r.prepare(ranks, cc)
+	if err == nil {
+		err = cfg.messages(ranks, r.message)
+	}
+	if err == nil {
+		err = r.report.end()
+	}
+	return r.report.result, errors.Join(err, r.close())
+}
+
+// deviceRunner is a run under way.
+type deviceRunner struct {
+	ctx    context.Context
+	cfg    *Config
+	graph  bool
+	report *report
+
+	device     *cuda.Device
+	ranks      []*deviceRank
+	begin, end cuda.Event
+	fork       cuda.Event   // of a capture
+	join       []cuda.Event // one a rank
+}
+
+// deviceRank is a rank with its stream, and two buffers each on the device and here, which look alike.
+type deviceRank struct {
+	c         *comm.Comm
+	stream    cuda.Stream
+	in, out   *buffer
+	din, dout kernels.Mem
+	message   *message
+}
+
+func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
+	if r.device, err = cuda.Open(0); err != nil {
+		return err
+	}
+	for _, e := range []*cuda.Event{&r.begin, &r.end, &r.fork} {
+		if *e, err = r.device.NewEvent(); err != nil {
+			return err
+		}
+	}
+	root, err := bootstrap.ListenRoot(r.ctx, bootstrap.RootConfig{Address: "127.0.0.1:0", Log: cc.Logger})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r.ranks = make([]*deviceRank, ranks)
+	var joining errgroup.Group
+	for i := range r.ranks {
+		r.ranks[i] = &deviceRank{}
+		joining.Go(func() (err error) {
+			mine := cc
+			mine.Rank, mine.Size, mine.ID = i, ranks, root.ID()
+			r.ranks[i].c, err = comm.New(r.ctx, mine)
+			return err
+		})
+	}
+	if err := joining.Wait(); err != nil {
+		return err
+	}
+	in, out := r.cfg.need(ranks)
+	for _, k := range r.ranks {
+		for _, b := range []struct {
+			host   **buffer
+			device *kernels.Mem
+			bytes  int64
+		}{{&k.in, &k.din, in}, {&k.out, &k.dout, out}} {
+			if *b.host, err = newBuffer(k.c, MemorySlice, b.bytes); err != nil {
+				return err
+			}
+			if *b.device, err = k.c.AllocOn(r.device.Device(), int64(len((*b.host).all))); err != nil {
+				return err
+			}
+		}
+		if k.stream, err = r.device.NewStream(); err != nil {
+			return err
+		}
+		e, err := r.device.NewEvent()
+		if err != nil {
+			return err
+		}
+		r.join = append(r.join, e)
+	}
+	r.report.result.Members = 1
+	return r.report.begin(r.head())
+}
+
+func (r *deviceRunner) head() string {
+	var b strings.Builder
+	i := r.device.Info()
+	fmt.Fprintf(&b, "# gccl bench %s: %s of one process on %s (%s, compute capability %d.%d, %d multiprocessors)\n",
+		r.cfg.Kind.Name, plural(len(r.ranks), "rank"), r.device, i.Name, i.Major, i.Minor, i.Multiprocessors)
+	how := "queued one by one"
+	if r.graph {
+		how = "captured in a graph, which is replayed"
+	}
+	fmt.Fprintf(&b, "# time: median of %d iterations by the GPU's clock; an iteration is %s of all ranks, %s, and its time divided by that\n",
+		r.cfg.Iters, plural(r.cfg.Agg, "call"), how)
+	return b.String()
+}
+
+// close waits for the GPU first.
+func (r *deviceRunner) close() error {
+	if r.device == nil {
+		return nil
+	}
+	errs := []error{r.device.Synchronize()}
+	for _, e := range append(slices.Clone(r.join), r.begin, r.end, r.fork) {
+		if e != 0 {
+			errs = append(errs, r.device.DestroyEvent(e))
+		}
+	}
+	for _, k := range r.ranks {
+		if k.stream != 0 {
+			errs = append(errs, r.device.DestroyStream(k.stream))
+		}
+		for _, m := range []kernels.Mem{k.din, k.dout} {
+			if m.Ptr != nil {
+				errs = append(errs, k.c.Free(m))
+			}
+		}
+	}
+	for _, k := range r.ranks { // all memory is free before the first communicator goes
+		if k.c != nil {
+			errs = append(errs, k.c.Close())
+		}
+	}
+	return errors.Join(append(errs, r.device.Close())...)
+}
+
+// message measures one message, out of place and in place.
+func (r *deviceRunner) message(d kernels.DType, op kernels.RedOp, root int, size int64) error {
+	return r.report.add(func(inPlace bool) (Row, error) {
+		var calls []comm.Call
+		for _, k := range r.ranks {
+			k.message = newMessage(k.c, r.cfg, k.in, k.out, d, op, root, size, inPlace)
+			calls = append(calls, k.onDevice(k.message.calls[0]))
+		}
+		m := r.ranks[0].message
+		row := newRow(m, r.cfg)
+		row.Transport, row.Memory, row.Barrier = r.device.String(), "device", "none"
+		if row.Algo = r.cfg.Algorithm; row.Algo == "" {
+			row.Algo = gpu.DefaultAlgorithm(collective.Kind(m.kind.comm))
+		}
+		err := r.time(&row, calls)
+		if err == nil && r.cfg.Checks > 0 && !m.kind.isBarrier() {
+			row.Wrong, err = r.check(m, calls)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s of %s (%v): %w", r.cfg.Kind.Name, FormatSize(size), d, err)
+		}
+		return row, err
+	})
+}
+
+// onDevice is a call on the host's buffers made one on the device's.
+func (k *deviceRank) onDevice(call comm.Call) comm.Call {
+	move := func(m kernels.Mem) kernels.Mem {
+		if m.Ptr == nil && call.Kind != comm.KindBarrier {
+			return m
+		}
+		for _, b := range []struct {
+			host   *buffer
+			device kernels.Mem
+		}{{k.in, k.din}, {k.out, k.dout}} {
+			first := uintptr(unsafe.Pointer(unsafe.SliceData(b.host.all)))
+			if at := uintptr(m.Ptr); at >= first && at < first+uintptr(len(b.host.all)) {
+				return kernels.Mem{Ptr: unsafe.Add(b.device.Ptr, at-first), Bytes: m.Bytes, Device: b.device.Device}
+			}
+		}
+		return kernels.Mem{Device: k.din.Device}
+	}
+	call.Src, call.Dst, call.Stream = move(call.Src), move(call.Dst), k.stream
+	return call
+}
+
+// time makes the warm-up and the timed iterations.
+func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
+	batch := func() error {
+		for range r.cfg.Agg {
+			if err := comm.Group(r.ctx, calls...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := batch(); err != nil { // also what comes before a capture: memory and modules
+		return err
+	}
+	if r.graph {
+		if err := r.device.Synchronize(); err != nil {
+			return err
+		}
+		g, err := r.capture(batch)
+		if err != nil {
+			return fmt.Errorf("capture: %w", err)
+		}
+		defer func() { _ = g.Destroy() }()
+		batch = func() error { return g.Launch(r.ranks[0].stream) }
+	}
+	times := make([]time.Duration, r.cfg.Iters)
+	for i := -r.cfg.Warmup; i < r.cfg.Iters; i++ {
+		on := r.ranks[0].stream
+		err := r.device.Record(r.begin, on)
+		if err == nil {
+			err = batch()
+		}
+		if err == nil {
+			err = r.device.Record(r.end, on)
+		}
+		if err == nil {
+			err = r.device.Wait(on)
+		}
+		ms, err2 := r.device.Milliseconds(r.begin, r.end)
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if i >= 0 {
+			times[i] = time.Duration(ms * 1e6 / float64(r.cfg.Agg))
+		}
+	}
+	row.TimeUS = newTimeUS(times)
+	row.TimeUS.Mean = row.TimeUS.P50 // what bandwidths come from
+	row.setBandwidth(r.ranks[0].message.kind, row.TimeUS.P50)
+	return nil
+}
+
+// capture makes a graph of what all ranks' streams do.
+func (r *deviceRunner) capture(batch func() error) (*cuda.Graph, error) {
+	first := r.ranks[0].stream
+	return r.device.Capture(first, func() error {
+		err := r.device.Record(r.fork, first)
+		for _, k := range r.ranks[1:] {
+			err = errors.Join(err, r.device.WaitEvent(k.stream, r.fork))
+		}
+		if err == nil {
+			err = batch()
+		}
+		for i, k := range r.ranks[1:] {
+			err = errors.Join(err, r.device.Record(r.join[i], k.stream), r.device.WaitEvent(first, r.join[i]))
+		}
+		return err
+	})
+}
+
+// check makes the checked calls with fresh inputs, and compares all that they wrote, and what they should not have written.
+func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
+	var total int64
+	for s := range r.cfg.Checks {
+		for _, special := range []bool{false, true} {
+			if special && !m.dtype.IsFloat() {
+				continue
+			}
+			in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed + uint64(s) + 1, Special: special}
+			for _, k := range r.ranks {
+				for _, h := range k.message.whole {
+					h.buffer.poison(h.bytes)
+				}
+				in.Write(k.message.src, k.message.rank, 0)
+				if err := k.copyAll(r.device, true); err != nil {
+					return nil, err
+				}
+			}
+			if err := comm.Group(r.ctx, calls...); err != nil {
+				return nil, err
+			}
+			for _, k := range r.ranks {
+				if err := k.copyAll(r.device, false); err != nil {
+					return nil, err
+				}
+				v := k.message.verdict(in)
+				if m.kind.comm == comm.KindAllReduce && string(k.message.dst) != string(r.ranks[0].message.dst) {
+					v.Add(reference.Verdict{Wrong: 1, First: "the result's bits are not those of rank 0"})
+				}
+				if v.Wrong > 0 && r.report.out.Log != nil {
+					fmt.Fprintf(r.report.out.Log, "rank %d: %s of %s, %v, in place %v, special values %v: %d wrong; %s\n",
+						k.message.rank, m.kind.Name, FormatSize(m.size), m.dtype, m.inPlace, special, v.Wrong, v.First)
+				}
+				total += v.Wrong
+			}
+		}
+	}
+	return &total, nil
+}
+
+// copyAll copies what the message uses of the buffers, canaries included, to the device or back.
+func (k *deviceRank) copyAll(d *cuda.Device, to bool) error {
+	for _, h := range k.message.whole {
+		device := k.dout
+		if h.buffer == k.in {
+			device = k.din
+		}
+		n := int64(front) + h.bytes + back
+		host := unsafe.Pointer(unsafe.SliceData(h.buffer.all))
+		dst, src := device.Ptr, host
+		if !to {
+			dst, src = host, device.Ptr
+		}
+		if err := d.CopyAny(k.stream, dst, src, n); err != nil {
+			return err
+		}
+	}
+	return d.Wait(k.stream)
+}

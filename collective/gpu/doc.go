@@ -1,0 +1,23 @@
+// Package gpu runs collectives on the memory of GPUs: it lowers all ranks' plans to programs of package cuda's interpreter.
+//
+// Ranks of one process on one GPU meet on the host, and one launch does the work of all of them ([Communicator]). What such a launch
+// reads was written by work that the ranks' streams are joined behind, and its end is what they wait for, so it needs no flags:
+// nothing on the GPU waits for a launch still to come, and no deadlock is possible, whatever else runs there.
+//
+// # Lowering
+//
+// [Lower] takes the plans of all ranks. Peers' memory is ordinary memory here, so a message is no more than a name for where the
+// sender keeps it: a fold reads it there, and what is sent on is written where the receivers want it. Receives, folds and
+// sends of one chunk become one [Move] of several sources and several destinations, and a one-shot all-reduce of eight ranks
+// a single one that reads eight buffers and writes eight. Moves that depend on each other go to phases, one after the other.
+// Sums keep the plan's order of operands, and so have the bits that the engine gives on hosts.
+//
+//	c, err := gpu.New(device, 8)
+//	if err != nil {
+//		return err
+//	}
+//	defer c.Close()
+//	err = c.Group(calls) // one call a rank; queued on the ranks' streams when it returns
+//
+// All memory of a call must be reachable from the device and stay until the call's stream has come so far.
+package gpu

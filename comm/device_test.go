@@ -1,0 +1,271 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+var gpu0 = kernels.Device{Kind: kernels.CUDA}
+
+// needGPU skips a test where there is no GPU; with GCCL_REQUIRE=cuda that is a failure.
+func needGPU(t *testing.T) *cuda.Device {
+	t.Helper()
+	d, err := cuda.Open(0)
+	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// TestDeviceMemoryWithoutGPU: what cannot be is said by name, and the communicator is as before.
+func TestDeviceMemoryWithoutGPU(t *testing.T) {
+	if n, err := cuda.Count(); err == nil && n > 0 {
+		t.Skip("there is a GPU")
+	}
+	comms := world(t, 2, nil)
+	each(2, func(r int) {
+		_, err := comms[r].AllocOn(gpu0, 100)
+		m := kernels.Mem{Ptr: unsafe.Pointer(new(float32)), Bytes: 4, Device: gpu0}
+		err2 := comms[r].Do(context.Background(), comm.Call{Kind: comm.KindAllReduce, Src: m, Dst: m, Count: 1, DType: kernels.Float32})
+		for _, err := range []error{err, err2} {
+			if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "libcuda.so.1") {
+				t.Errorf("rank %d: %v, want ErrUnsupported that names the library", r, err)
+			}
+		}
+		if err := comms[r].Barrier(context.Background()); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+}
+
+// deviceWorld is the ranks of one process on one GPU, each with a stream and two buffers.
+type deviceWorld struct {
+	t        *testing.T
+	d        *cuda.Device
+	comms    []*comm.Comm
+	streams  []cuda.Stream
+	src, dst []kernels.Mem
+}
+
+func newDeviceWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Config)) *deviceWorld {
+	w := &deviceWorld{t: t, d: needGPU(t), comms: world(t, ranks, edit)}
+	for _, c := range w.comms {
+		s, err := w.d.NewStream()
+		require.NoError(t, err)
+		w.streams = append(w.streams, s)
+		for _, list := range []*[]kernels.Mem{&w.src, &w.dst} {
+			m, err := c.AllocOn(gpu0, room)
+			require.NoError(t, err)
+			*list = append(*list, m)
+		}
+	}
+	t.Cleanup(func() {
+		for _, s := range w.streams {
+			require.NoError(t, w.d.Wait(s))
+			require.NoError(t, w.d.DestroyStream(s))
+		}
+	})
+	return w
+}
+
+func (w *deviceWorld) up(r int, x []float32) {
+	require.NoError(w.t, w.d.CopyAny(w.streams[r], w.src[r].Ptr, unsafe.Pointer(&x[0]), int64(4*len(x))))
+}
+
+func (w *deviceWorld) down(r, n int) []float32 {
+	x := make([]float32, n)
+	require.NoError(w.t, w.d.CopyAny(w.streams[r], unsafe.Pointer(&x[0]), w.dst[r].Ptr, int64(4*n)))
+	require.NoError(w.t, w.d.Wait(w.streams[r]))
+	return x
+}
+
+// call is an all_reduce of n floats of rank r.
+func (w *deviceWorld) call(r, n int) comm.Call {
+	return comm.Call{Comm: w.comms[r], Kind: comm.KindAllReduce, Src: w.src[r], Dst: w.dst[r], Count: n, DType: kernels.Float32, Stream: w.streams[r]}
+}
+
+// fill gives every rank fresh data, and returns the sum.
+func (w *deviceWorld) fill(n, round int) []float32 {
+	sum := make([]float32, n)
+	for r := range w.comms {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32((i*7+r*13+round)%61 - 30)
+			sum[i] += x[i]
+		}
+		w.up(r, x)
+	}
+	return sum
+}
+
+func (w *deviceWorld) check(want []float32) {
+	w.t.Helper()
+	for r := range w.comms {
+		require.Equal(w.t, want, w.down(r, len(want)), "rank %d", r)
+	}
+}
+
+func TestDeviceAllReduce(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 8} {
+		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
+			w := newDeviceWorld(t, ranks, 4<<20, nil)
+			for round, n := range []int{1, 7, 1000, 65537, 1 << 20} {
+				want := w.fill(n, round)
+				each(ranks, func(r int) { // a goroutine a rank
+					if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
+						t.Errorf("rank %d: %v", r, err)
+					}
+				})
+				w.check(want)
+				want = w.fill(n, round+100)
+				var calls []comm.Call
+				for r := range ranks {
+					calls = append(calls, w.call(r, n))
+				}
+				require.NoError(t, comm.Group(context.Background(), calls...)) // all from one goroutine
+				w.check(want)
+			}
+		})
+	}
+}
+
+// TestDeviceManyCalls: ranks run ahead of the GPU, on two communicators at once.
+func TestDeviceManyCalls(t *testing.T) {
+	const ranks, n, calls = 8, 2048, 2000
+	w := newDeviceWorld(t, ranks, 4*n, nil)
+	v := newDeviceWorld(t, ranks, 4*n, nil)
+	want, want2 := w.fill(n, 1), v.fill(n, 2)
+	each(2*ranks, func(k int) {
+		on := []*deviceWorld{w, v}[k%2]
+		for range calls {
+			if err := on.comms[k/2].Do(context.Background(), on.call(k/2, n)); err != nil {
+				t.Errorf("rank %d: %v", k/2, err)
+				return
+			}
+		}
+	})
+	w.check(want)
+	v.check(want2)
+}
+
+// TestDeviceLateRank: a rank that never calls is named, and the others go on without it.
+func TestDeviceLateRank(t *testing.T) {
+	const ranks, n = 4, 1000
+	w := newDeviceWorld(t, ranks, 4*n, func(_ int, c *comm.Config) { c.CallTimeout = time.Second })
+	smaller := make([]*comm.Comm, ranks)
+	each(ranks, func(r int) {
+		if r == 2 {
+			return
+		}
+		start := time.Now()
+		err := w.comms[r].Do(context.Background(), w.call(r, n))
+		var e *comm.Error
+		if !errors.Is(err, comm.ErrAborted) || !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{2}) || time.Since(start) > 5*time.Second {
+			t.Errorf("rank %d, after %v: %v, want a timeout that names rank 2", r, time.Since(start), err)
+			return
+		}
+	})
+	// Rank 2 is alive, and so agrees with the rest on who is: all are.
+	each(ranks, func(r int) {
+		var err error
+		if smaller[r], err = w.comms[r].Shrink(context.Background()); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	old := w.comms
+	w.comms = smaller
+	defer each(ranks, func(r int) { smaller[r].Close() })
+	want := w.fill(n, 3)
+	each(ranks, func(r int) {
+		for range 100 {
+			if err := smaller[r].Do(context.Background(), w.call(r, n)); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+				return
+			}
+		}
+	})
+	w.check(want)
+	w.comms = old
+}
+
+func TestDeviceMismatch(t *testing.T) {
+	const ranks, n = 4, 1000
+	w := newDeviceWorld(t, ranks, 4*n, nil)
+	each(ranks, func(r int) {
+		call := w.call(r, n)
+		if r == 2 {
+			call.Count--
+		}
+		err := w.comms[r].Do(context.Background(), call)
+		var e *comm.Error
+		if !errors.Is(err, comm.ErrMismatch) || !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{2}) || !strings.Contains(err.Error(), "999") || !strings.Contains(err.Error(), "1000") {
+			t.Errorf("rank %d: %v, want a mismatch that names rank 2 and both counts", r, err)
+		}
+	})
+}
+
+// TestDeviceGraph: a captured group, replayed with fresh data.
+func TestDeviceGraph(t *testing.T) {
+	const ranks, n = 8, 2048
+	w := newDeviceWorld(t, ranks, 4*n, nil)
+	calls := make([]comm.Call, ranks)
+	for r := range calls {
+		calls[r] = w.call(r, n)
+	}
+	w.fill(n, 0)
+	require.NoError(t, comm.Group(context.Background(), calls...))
+	require.NoError(t, w.d.Synchronize())
+	fork, err := w.d.NewEvent()
+	require.NoError(t, err)
+	join, err := w.d.NewEvent()
+	require.NoError(t, err)
+	g, err := w.d.Capture(w.streams[0], func() error {
+		if err := w.d.Record(fork, w.streams[0]); err != nil {
+			return err
+		}
+		for _, s := range w.streams[1:] {
+			if err := w.d.WaitEvent(s, fork); err != nil {
+				return err
+			}
+		}
+		if err := comm.Group(context.Background(), calls...); err != nil {
+			return err
+		}
+		for _, s := range w.streams[1:] {
+			if err := w.d.Record(join, s); err != nil {
+				return err
+			}
+			if err := w.d.WaitEvent(w.streams[0], join); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	defer g.Destroy()
+	for round := range 100 {
+		want := w.fill(n, round)
+		require.NoError(t, w.d.Synchronize())
+		require.NoError(t, g.Launch(w.streams[0]))
+		require.NoError(t, w.d.Synchronize())
+		w.check(want)
+	}
+}

@@ -1,0 +1,78 @@
+// What the host hands to a kernel: a short program for every lane. args.go mirrors it, and a test holds the two together.
+#pragma once
+
+typedef signed char s8;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef int s32;
+typedef unsigned u32;
+typedef long long s64;
+typedef unsigned long long u64;
+
+enum {
+	MAX_LANES = 64,
+	MAX_INSTRS = 64,
+	MAX_POINTERS = 291,
+	MAX_BLOCKS = 64, // of a lane that waits for others: entries of an epoch table, rows of a flag table
+	MAX_RANKS = 64,  // that meet in a barrier: flags in a row
+};
+
+// Codes of instrs. Pointers of an instr are those of its sources, then those of its destinations.
+enum {
+	MOVE = 0,     // every destination = the fold of the sources, in their order
+	EXCHANGE = 1, // destination k = source k, all of which are read before one is written; at most 8
+	BEGIN = 2,    // source 0 is the lane's epoch table: the next epoch begins
+	BARRIER = 3,  // source k is where peer k stores the epoch for us, destination k where we store it for them
+	PUT = 4,      // every destination, rows of lines, = the source, each line with the epoch in it
+	TAKE = 5,     // MOVE whose sources are rows of lines, but for the one numbered plain; waits for each line
+	DIVIDE = 6,   // destination 0 = source 0 divided by the factor, integers, fractions dropped
+};
+
+// Flags of instrs.
+enum {
+	RELEASE = 1, // of BARRIER: what was written before is seen after
+	SIGNED = 2,  // of DIVIDE: two's complement; the size of an element is plain
+};
+
+// 24 bytes
+struct Instr {
+	u64 count;  // elements
+	u64 scaled; // a bit for each source whose elements are multiplied by the factor
+	u16 first;  // of the pointers
+	u8 nsrc, ndst;
+	u8 code;
+	u8 flags;
+	u8 plain; // of TAKE and DIVIDE
+	u8 unused;
+};
+
+// 4096 bytes, as much as every driver takes for a kernel's arguments.
+struct Args {
+	u64 factor; // bits of a float (also for the 16-bit types), a double, or a divisor
+	u64 half;   // bytes from a row of lines to the one for odd epochs
+	u64 abort;  // address of a word that is not 0 once the call is to end at once; 0: none
+	u32 blocks; // of a lane
+	u32 unused;
+	u16 start[MAX_LANES + 1]; // lane l runs instrs start[l] … start[l+1]-1
+	u16 unused2[3];
+	Instr instr[MAX_INSTRS];
+	u64 pointer[MAX_POINTERS + 8]; // loads of 8 are predicated, but not the reading of their addresses
+};
+
+#define AT(type, field, offset) static_assert(__builtin_offsetof(type, field) == offset)
+AT(Instr, count, 0);
+AT(Instr, scaled, 8);
+AT(Instr, first, 16);
+AT(Instr, nsrc, 18);
+AT(Instr, ndst, 19);
+AT(Instr, code, 20);
+AT(Instr, flags, 21);
+AT(Instr, plain, 22);
+AT(Args, factor, 0);
+AT(Args, half, 8);
+AT(Args, abort, 16);
+AT(Args, blocks, 24);
+AT(Args, start, 32);
+AT(Args, instr, 168);
+AT(Args, pointer, 1704);
+static_assert(sizeof(Instr) == 24 && sizeof(Args) == 4096);

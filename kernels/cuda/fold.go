@@ -1,0 +1,132 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// Fold queues dst[i] = srcs[0][i] ⊕ srcs[1][i] ⊕ … of n elements on a stream, in one pass. dst may be one of the sources; any other
+// overlap is the caller's mistake. Pointers are aligned to the element's size; the same alignment to 16 bytes is fastest. Avg is
+// Sum, as in package cpu: averages are made by FoldScaled and Divide.
+func (d *Device) Fold(s Stream, t kernels.DType, op kernels.RedOp, dst unsafe.Pointer, srcs []unsafe.Pointer, n int) error {
+	if op == kernels.Avg {
+		op = kernels.Sum
+	}
+	return d.fold(s, t, op, 0, 0, dst, srcs, n)
+}
+
+// FoldScaled queues a Sum in which source scaled, or with kernels.AllSources every one, is first multiplied by factor; the factor and
+// each product are rounded to the type. t is a floating-point type.
+func (d *Device) FoldScaled(s Stream, t kernels.DType, dst unsafe.Pointer, srcs []unsafe.Pointer, n, scaled int, factor float64) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	if !t.IsFloat() {
+		return &kernels.UnsupportedError{Kernel: "PreMul", Device: "cuda", DType: t, Accepted: "half, float, double, bfloat16"}
+	}
+	mask := ^uint64(0)
+	if scaled != kernels.AllSources {
+		mask = 1 << scaled
+	}
+	return d.fold(s, t, kernels.Avg, mask, FactorBits(t, factor), dst, srcs, n)
+}
+
+// FactorBits returns a factor as Program.SetFactor wants it: rounded to the type, in the bits of what the kernels compute in.
+func FactorBits(t kernels.DType, factor float64) uint64 {
+	switch t {
+	case kernels.Float64:
+		return math.Float64bits(factor)
+	case kernels.Float16:
+		return uint64(math.Float32bits(kernels.HalfFromFloat64(factor).Float32()))
+	case kernels.Bfloat16:
+		return uint64(math.Float32bits(kernels.BFloat16FromFloat64(factor).Float32()))
+	}
+	return uint64(math.Float32bits(float32(factor)))
+}
+
+func (d *Device) fold(s Stream, t kernels.DType, op kernels.RedOp, scaled, factor uint64, dst unsafe.Pointer, srcs []unsafe.Pointer, n int) error {
+	k, err := FoldKernel(t, op, false)
+	if err != nil {
+		return err
+	}
+	if n <= 0 {
+		return nil
+	}
+	var p [1]Program
+	p[0].Reset(k)
+	p[0].SetFactor(factor)
+	p[0].Lane()
+	if !p[0].Add(Instr{Code: Move, Count: uint64(n), Scaled: scaled}, srcs, []unsafe.Pointer{dst}) {
+		return fmt.Errorf("cuda: fold of %d sources, want at most 255: %w", len(srcs), kernels.ErrInvalid)
+	}
+	p[0].SetShape(d.BulkShape(1, int64(n)*int64(t.Size()), 1))
+	return d.Launch(p[:], s, nil, nil)
+}
+
+// Divide queues the division of n integers in place, fractions dropped. The divisor is at least 1.
+func (d *Device) Divide(s Stream, t kernels.DType, dst unsafe.Pointer, n int, divisor int64) error {
+	in, err := DivideInstr(t, n)
+	if err != nil || n <= 0 {
+		return err
+	}
+	var p [1]Program
+	p[0].Reset(MoveBytes)
+	p[0].SetFactor(uint64(divisor))
+	p[0].Lane()
+	p[0].Add(in, []unsafe.Pointer{dst}, []unsafe.Pointer{dst})
+	p[0].SetShape(d.BulkShape(1, int64(n)*16, 1)) // an element a thread
+	return d.Launch(p[:], s, nil, nil)
+}
+
+// DivideInstr returns the instr that divides n integers of type t. A floating-point type is a *kernels.UnsupportedError.
+func DivideInstr(t kernels.DType, n int) (Instr, error) {
+	if err := t.Check(); err != nil {
+		return Instr{}, err
+	}
+	in := Instr{Code: Divide, Count: uint64(max(n, 0)), Plain: uint8(t.Size())}
+	switch t {
+	case kernels.Int8, kernels.Int32, kernels.Int64:
+		in.Flags = Signed
+	case kernels.Uint8, kernels.Uint32, kernels.Uint64:
+	default:
+		return Instr{}, &kernels.UnsupportedError{Kernel: "PostDiv", Device: "cuda", DType: t, Accepted: "int8, uint8, int32, uint32, int64, uint64"}
+	}
+	return in, nil
+}
+
+// Copy queues a copy by a kernel from one place to several, which don't overlap.
+func (d *Device) Copy(s Stream, dsts []unsafe.Pointer, src unsafe.Pointer, bytes int64) error {
+	if bytes <= 0 || len(dsts) == 0 {
+		return nil
+	}
+	var p [1]Program
+	p[0].Reset(MoveBytes)
+	p[0].Lane()
+	if !p[0].Add(Instr{Code: Move, Count: uint64(bytes)}, []unsafe.Pointer{src}, dsts) {
+		return fmt.Errorf("cuda: copy to %d places, want at most 255: %w", len(dsts), kernels.ErrInvalid)
+	}
+	p[0].SetShape(d.BulkShape(1, bytes, CopyUnroll))
+	return d.Launch(p[:], s, nil, nil)
+}
+
+// CopyUnroll is what BulkShape wants to know of the bytes kernels: a thread has so many packs of 16 bytes in flight, of the folding ones one of each source.
+const CopyUnroll = 4
+
+// BulkShape returns blocks of a lane and threads of a block for lanes that wait for nobody and move so many bytes each: one turn of a
+// thread for each pack, up to bulkBlocks in all, which measured best.
+func (d *Device) BulkShape(lanes int, bytes int64, unroll int) (blocks, threads int) {
+	packs := (bytes + 15) / 16
+	turns := (packs + int64(unroll) - 1) / int64(unroll)
+	threads = MaxThreads
+	if turns < 4*MaxThreads {
+		threads = 128 // short: more multiprocessors at work
+	}
+	most := max(1, bulkBlocks*d.info.Multiprocessors/lanes)
+	return int(min(max((turns+int64(threads)-1)/int64(threads), 1), int64(most))), threads
+}
+
+// bulkBlocks is how many blocks are launched at most for each multiprocessor.
+const bulkBlocks = 128

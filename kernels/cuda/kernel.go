@@ -1,0 +1,124 @@
+package cuda
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"fmt"
+	"io"
+
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// A Kernel is one of the interpreters in kernels.cu. Of each type and operator there are two: one whose instrs move memory, and
+// one whose instrs pass lines.
+type Kernel uint8
+
+// The two kernels for bytes; those that fold are found by FoldKernel.
+const (
+	MoveBytes Kernel = 0
+	LineBytes Kernel = 1
+)
+
+// operators are the kernels' own: an average of floating-point numbers is a sum that scales.
+var operators = [...]string{kernels.Sum: "sum", kernels.Prod: "prod", kernels.Max: "max", kernels.Min: "min", kernels.Avg: "avg"}
+
+const (
+	numDTypes  = 10
+	numRedOps  = 5
+	numKernels = 2 + 2*numDTypes*numRedOps
+)
+
+// FoldKernel returns the kernel whose instrs fold by d and op, move or line. An average of an integer type is a sum, to be divided
+// afterwards.
+func FoldKernel(d kernels.DType, op kernels.RedOp, line bool) (Kernel, error) {
+	if err := d.Check(); err != nil {
+		return 0, err
+	}
+	if err := op.Check(); err != nil {
+		return 0, err
+	}
+	if op == kernels.Avg && !d.IsFloat() {
+		op = kernels.Sum
+	}
+	k := MoveBytes + 2 + 2*Kernel(int(d)*numRedOps+int(op))
+	if line {
+		k++
+	}
+	return k, nil
+}
+
+// name returns the kernel's name in kernels.cu. Signed and unsigned integers share sums and products.
+func (k Kernel) name() string {
+	role := "move"
+	if k&1 == 1 {
+		role = "line"
+	}
+	if k < 2 {
+		return "gccl_" + role + "_bytes"
+	}
+	i := int(k-2) / 2
+	d, op := kernels.DType(i/numRedOps), kernels.RedOp(i%numRedOps)
+	if op == kernels.Sum || op == kernels.Prod {
+		switch d {
+		case kernels.Int8:
+			d = kernels.Uint8
+		case kernels.Int32:
+			d = kernels.Uint32
+		case kernels.Int64:
+			d = kernels.Uint64
+		}
+	}
+	return "gccl_" + role + "_" + operators[op] + "_" + d.String()
+}
+
+// exists is false for the averages of integers, which are none of the kernels.
+func (k Kernel) exists() bool {
+	if k < 2 {
+		return true
+	}
+	i := int(k-2) / 2
+	return kernels.RedOp(i%numRedOps) != kernels.Avg || kernels.DType(i/numRedOps).IsFloat()
+}
+
+//go:embed zkernels_sm80.ptx.gz
+var compressed []byte
+
+// ptx returns the kernels' text.
+func ptx() ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(compressed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+// load compiles the kernels and finds them all: finding one later could wait for work on the GPU.
+func (d *Device) load() error {
+	text, err := ptx()
+	if err != nil {
+		return err
+	}
+	if d.module, err = cu.ModuleLoad(d.ctx, text); err != nil {
+		return err
+	}
+	for k := range Kernel(numKernels) {
+		if !k.exists() {
+			continue
+		}
+		if d.table[k], err = cu.ModuleFunction(d.ctx, d.module, k.name()); err != nil {
+			return err
+		}
+		if _, err = cu.FunctionAttribute(d.ctx, d.table[k], cu.FunctionRegisters); err != nil { // loads it, whatever the driver's laziness
+			return fmt.Errorf("%s: %w", k.name(), err)
+		}
+	}
+	return nil
+}
+
+// Resident returns how many blocks of so many threads of a kernel the device runs at once.
+func (d *Device) Resident(k Kernel, threads int) (int, error) {
+	n, err := cu.Occupancy(d.ctx, d.table[k], threads)
+	return n * d.info.Multiprocessors, err
+}

@@ -1,0 +1,204 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// Limits of a program: what a launch's arguments hold.
+const (
+	MaxLanes    = 64
+	MaxInstrs   = 64
+	MaxPointers = 291
+	MaxBlocks   = 64 // of a lane that waits for others
+	MaxRanks    = 64 // that meet in a barrier
+	MaxThreads  = 256
+)
+
+// Code says what an instr does; args.h has the whole meaning.
+type Code uint8
+
+// The codes. Bytes kernels take Move (of one source), Exchange and Divide; move kernels Move; line kernels Put and Take. All take
+// Begin and Barrier.
+const (
+	Move     Code = 0 // every destination = the fold of the sources, in their order
+	Exchange Code = 1 // destination k = source k, all read before one is written; at most 8
+	Begin    Code = 2 // source 0 is the lane's epoch table: the next epoch begins
+	Barrier  Code = 3 // store the epoch at the destinations, wait for it at the sources
+	Put      Code = 4 // lines at every destination = the source
+	Take     Code = 5 // every destination = the fold of the sources: lines, but for the one numbered Plain
+	Divide   Code = 6 // destination = source divided by the factor; Plain is the size of an element
+)
+
+// Flags of instrs.
+const (
+	Release uint8 = 1 // of Barrier: what was written before it is seen after it
+	Signed  uint8 = 2 // of Divide: two's complement
+)
+
+// NoPlain as Instr.Plain says that all sources of a Take are lines.
+const NoPlain = 255
+
+// LinePayload is how many bytes of payload a line of 16 bytes carries.
+const LinePayload = 8
+
+// An Instr is one action of a lane, on memory that is added with it.
+type Instr struct {
+	Count  uint64 // elements; bytes for the bytes kernels
+	Scaled uint64 // sources whose elements are multiplied by the factor, a bit each; source k ≥ 64 has bit k mod 64
+	first  uint16
+	nsrc   uint8
+	ndst   uint8
+	Code   Code
+	Flags  uint8
+	Plain  uint8
+	_      uint8
+}
+
+// args mirrors Args of args.h.
+type args struct {
+	factor  uint64
+	half    uint64
+	abort   uint64
+	blocks  uint32
+	_       uint32
+	start   [MaxLanes + 1]uint16
+	_       [3]uint16
+	instr   [MaxInstrs]Instr
+	pointer [MaxPointers + 8]uint64
+}
+
+// A Program is one launch. Its zero value is empty; it is plain data and may be reused after Reset. Memory is given by device
+// addresses, which it does not hold alive.
+type Program struct {
+	args     args // first: Launch counts on it
+	kernel   Kernel
+	threads  uint32
+	lanes    uint16
+	instrs   uint16
+	pointers uint16
+	waits    bool
+}
+
+// Reset empties the program for a kernel.
+func (p *Program) Reset(k Kernel) {
+	p.kernel, p.threads, p.lanes, p.instrs, p.pointers, p.waits = k, MaxThreads, 0, 0, 0, false
+	p.args.factor, p.args.half, p.args.abort, p.args.blocks = 0, 0, 0, 1
+	p.args.start[0] = 0
+}
+
+// Lane begins the next lane. It reports false if there is no room for one.
+func (p *Program) Lane() bool {
+	if p.lanes == MaxLanes {
+		return false
+	}
+	p.lanes++
+	p.args.start[p.lanes] = p.instrs
+	return true
+}
+
+// Add appends an instr to the current lane. It reports false, and adds nothing, if there is no room.
+func (p *Program) Add(in Instr, srcs, dsts []unsafe.Pointer) bool {
+	n := len(srcs) + len(dsts)
+	if p.lanes == 0 || p.instrs == MaxInstrs || int(p.pointers)+n > MaxPointers || len(srcs) > 255 || len(dsts) > 255 {
+		return false
+	}
+	in.first, in.nsrc, in.ndst = p.pointers, uint8(len(srcs)), uint8(len(dsts))
+	for i, s := range srcs {
+		p.args.pointer[int(p.pointers)+i] = uint64(uintptr(s))
+	}
+	for i, d := range dsts {
+		p.args.pointer[int(p.pointers)+len(srcs)+i] = uint64(uintptr(d))
+	}
+	p.pointers += uint16(n)
+	p.args.instr[p.instrs] = in
+	p.instrs++
+	p.args.start[p.lanes] = p.instrs
+	p.waits = p.waits || in.Code == Begin
+	return true
+}
+
+// Lanes returns how many lanes there are.
+func (p *Program) Lanes() int { return int(p.lanes) }
+
+// Empty reports whether nothing was added.
+func (p *Program) Empty() bool { return p.instrs == 0 }
+
+// SetFactor sets what Scaled sources are multiplied by, the bits of a float (of a double for Float64), or the divisor of Divide.
+func (p *Program) SetFactor(bits uint64) { p.args.factor = bits }
+
+// SetWait sets the bytes from a row of lines to the one for odd epochs, and the word that ends all waiting once it is not 0.
+func (p *Program) SetWait(half int64, abort unsafe.Pointer) {
+	p.args.half, p.args.abort = uint64(half), uint64(uintptr(abort))
+}
+
+// SetShape sets the blocks of every lane and the threads of a block, a multiple of 32 up to MaxThreads. Lanes that wait have at
+// most MaxBlocks.
+func (p *Program) SetShape(blocks, threads int) {
+	p.args.blocks, p.threads = uint32(blocks), uint32(threads)
+}
+
+// A Join is what a launch needs to stand between several streams. It belongs to one goroutine at a time.
+type Join struct {
+	d      *Device
+	before []cu.Event
+	after  cu.Event
+}
+
+// NewJoin makes one for up to n streams. Destroy frees it.
+func (d *Device) NewJoin(n int) (*Join, error) {
+	j := &Join{d: d}
+	for range n + 1 {
+		e, err := cu.EventCreate(d.ctx, false)
+		if err != nil {
+			_ = j.Destroy()
+			return nil, err
+		}
+		if j.after == 0 {
+			j.after = e
+		} else {
+			j.before = append(j.before, e)
+		}
+	}
+	return j, nil
+}
+
+// Destroy frees its events.
+func (j *Join) Destroy() (err error) {
+	for _, e := range append(j.before, j.after) {
+		if e != 0 {
+			if e := cu.EventDestroy(j.d.ctx, e); err == nil {
+				err = e
+			}
+		}
+	}
+	j.before, j.after = nil, 0
+	return err
+}
+
+// Launch queues programs one after the other on a stream: after all that was queued on the others, which wait for the last
+// program; with no program the streams meet all the same. Others equal to on cost nothing; j may be nil if there are no more.
+// Programs that wait are launched cooperatively: all their blocks run, or the launch fails with an error. It allocates nothing.
+func (d *Device) Launch(ps []Program, on Stream, others []Stream, j *Join) error {
+	var before []cu.Event
+	var after cu.Event
+	if j != nil {
+		before, after = j.before, j.after
+	} else {
+		others = nil
+	}
+	var buf [8]cu.Launch
+	for first := true; first || len(ps) > 0; first = false {
+		n := min(len(ps), len(buf))
+		for i := range n {
+			p := &ps[i]
+			buf[i] = cu.Launch{Function: d.table[p.kernel], Grid: uint32(p.lanes) * p.args.blocks, Threads: p.threads, Cooperative: p.waits}
+		}
+		if err := cu.LaunchJoined(d.ctx, buf[:n], unsafe.Pointer(unsafe.SliceData(ps)), int(unsafe.Sizeof(Program{})), on, others, before, after); err != nil {
+			return err
+		}
+		ps = ps[n:]
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// A Stream is a CUstream of a device's primary context, ours or anybody's. Zero is the default stream.
+type Stream = cu.Stream
+
+// An Event is a CUevent.
+type Event = cu.Event
+
+// NewStream makes a stream that does not wait for the default stream. DestroyStream frees it.
+func (d *Device) NewStream() (Stream, error) { return cu.StreamCreate(d.ctx, false) }
+
+// DestroyStream frees a stream once its work is done, without waiting.
+func (d *Device) DestroyStream(s Stream) error { return cu.StreamDestroy(d.ctx, s) }
+
+// Wait waits for all work of a stream.
+func (d *Device) Wait(s Stream) error { return cu.StreamSynchronize(d.ctx, s) }
+
+// Done reports whether all work of a stream is done.
+func (d *Device) Done(s Stream) (bool, error) { return cu.StreamDone(d.ctx, s) }
+
+// Capturing reports whether the stream's work is being captured in a graph.
+func (d *Device) Capturing(s Stream) (bool, error) { return cu.StreamCapturing(d.ctx, s) }
+
+// Store queues the store of a word at a device address, which overtakes kernels of other streams.
+func (d *Device) Store(s Stream, p unsafe.Pointer, value uint32) error {
+	return cu.StreamWrite(d.ctx, s, p, value)
+}
+
+// NewEvent makes an event with a time stamp. DestroyEvent frees it.
+func (d *Device) NewEvent() (Event, error) { return cu.EventCreate(d.ctx, true) }
+
+// DestroyEvent frees an event.
+func (d *Device) DestroyEvent(e Event) error { return cu.EventDestroy(d.ctx, e) }
+
+// Record queues an event.
+func (d *Device) Record(e Event, s Stream) error { return cu.EventRecord(d.ctx, e, s) }
+
+// WaitEvent has a stream wait for an event as last recorded.
+func (d *Device) WaitEvent(s Stream, e Event) error { return cu.StreamWait(d.ctx, s, e) }
+
+// Milliseconds returns the time between two events that have happened.
+func (d *Device) Milliseconds(from, to Event) (float64, error) {
+	return cu.EventElapsed(d.ctx, from, to)
+}
+
+// CopyAny queues a copy by the driver between any two addresses it knows, of devices or the host.
+func (d *Device) CopyAny(s Stream, dst, src unsafe.Pointer, bytes int64) error {
+	return cu.CopyAsync(d.ctx, dst, src, bytes, s)
+}
+
+// Fill queues the setting of bytes to a value.
+func (d *Device) Fill(s Stream, dst unsafe.Pointer, value byte, bytes int64) error {
+	return cu.SetAsync(d.ctx, dst, value, bytes, s)
+}
+
+// A Graph is captured work, to be launched any number of times.
+type Graph struct {
+	d    *Device
+	exec cu.Exec
+}
+
+// Capture calls work, which queues work on s, and returns it as a graph instead of having it done. Other streams take part once
+// they wait for an event of s, and must be waited for by s in the end.
+func (d *Device) Capture(s Stream, work func() error) (*Graph, error) {
+	if err := cu.CaptureBegin(d.ctx, s); err != nil {
+		return nil, err
+	}
+	failed := work()
+	g, err := cu.CaptureEnd(d.ctx, s)
+	if failed != nil {
+		err = failed
+	}
+	if err != nil {
+		if g != 0 {
+			_ = cu.GraphDestroy(d.ctx, g) // the first error says more
+		}
+		return nil, err
+	}
+	e, err := cu.GraphInstantiate(d.ctx, g)
+	if err2 := cu.GraphDestroy(d.ctx, g); err == nil {
+		err = err2
+	}
+	return &Graph{d, e}, err
+}
+
+// Launch queues the graph on a stream.
+func (g *Graph) Launch(s Stream) error { return cu.GraphLaunch(g.d.ctx, g.exec, s) }
+
+// Destroy frees it once its launches are done.
+func (g *Graph) Destroy() error { return cu.ExecDestroy(g.d.ctx, g.exec) }

@@ -1,0 +1,6 @@
+// Package gpu measures collectives on a GPU, and keeps what was measured in RESULTS.md. Right values are tested beside the code, in
+// kernels/cuda and collective/gpu. `make gpu-tests` builds all of it as binaries that need nothing but a driver:
+//
+//	make gpu-tests
+//	build/gpu/run.sh OUTPUT-FOLDER
+package gpu

@@ -1,0 +1,345 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// A meter is a GPU with buffers for 8 ranks and the copy bandwidth measured on it.
+type meter struct {
+	*testing.T
+	d        *cuda.Device
+	streams  [8]cuda.Stream
+	src, dst [8]kernels.Mem
+	from, to cuda.Event
+	ceiling  float64 // bytes per second of the driver's copies of 1 GiB, read and written counted
+}
+
+const room = 1 << 30
+
+func newMeter(t *testing.T) *meter {
+	d, err := cuda.Open(0)
+	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	m := &meter{T: t, d: d}
+	for r := range m.streams {
+		m.streams[r], err = d.NewStream()
+		require.NoError(t, err)
+		for _, mem := range []*kernels.Mem{&m.src[r], &m.dst[r]} {
+			*mem, err = d.Alloc(room)
+			require.NoError(t, err)
+			require.NoError(t, d.Fill(m.streams[r], mem.Ptr, byte(0x3C+r), room)) // floats near 0.01
+		}
+		require.NoError(t, d.Wait(m.streams[r]))
+	}
+	m.from, err = d.NewEvent()
+	require.NoError(t, err)
+	m.to, err = d.NewEvent()
+	require.NoError(t, err)
+	m.ceiling = 2 * room / m.device(5, func() error { return d.CopyAny(m.streams[0], m.dst[0].Ptr, m.src[0].Ptr, room) })
+	return m
+}
+
+// device returns the device's seconds of one of n turns, the best of three batches, after one to warm up.
+func (m *meter) device(n int, turn func() error) float64 {
+	m.Helper()
+	best := math.Inf(1)
+	for batch := range 4 {
+		require.NoError(m, m.d.Record(m.from, m.streams[0]))
+		for range n {
+			require.NoError(m, turn())
+		}
+		require.NoError(m, m.d.Record(m.to, m.streams[0]))
+		require.NoError(m, m.d.Wait(m.streams[0]))
+		ms, err := m.d.Milliseconds(m.from, m.to)
+		require.NoError(m, err)
+		if batch > 0 {
+			best = min(best, ms/1e3/float64(n))
+		}
+	}
+	return best
+}
+
+// wall returns the host's seconds of one of n turns, until the streams are idle; the median of five batches.
+func (m *meter) wall(n int, turn func() error) float64 {
+	m.Helper()
+	var all []float64
+	for range 6 {
+		start := time.Now()
+		for range n {
+			require.NoError(m, turn())
+		}
+		for _, s := range m.streams {
+			require.NoError(m, m.d.Wait(s))
+		}
+		all = append(all, time.Since(start).Seconds()/float64(n))
+	}
+	all = all[1:]
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func (m *meter) communicator(ranks int) *gpu.Communicator {
+	m.Helper()
+	c, err := gpu.New(m.d, ranks)
+	require.NoError(m, err)
+	m.Cleanup(func() { require.NoError(m, c.Close()) })
+	return c
+}
+
+// calls returns an all-reduce's, on one stream or each rank's own.
+func (m *meter) calls(ranks, bytes int, d kernels.DType, joined bool) []gpu.Call {
+	calls := make([]gpu.Call, ranks)
+	for r := range calls {
+		calls[r] = gpu.Call{Kind: collective.AllReduce, DType: d, Count: bytes / d.Size(), Src: m.src[r].Ptr, Dst: m.dst[r].Ptr, Stream: m.streams[0]}
+		if joined {
+			calls[r].Stream = m.streams[r]
+		}
+	}
+	return calls
+}
+
+// graph captures n calls.
+func (m *meter) graph(c *gpu.Communicator, calls []gpu.Call, n int) *cuda.Graph {
+	m.Helper()
+	g, err := m.d.Capture(m.streams[0], func() error {
+		other := slices.ContainsFunc(calls, func(c gpu.Call) bool { return c.Stream != m.streams[0] })
+		if other {
+			require.NoError(m, m.d.Record(m.from, m.streams[0]))
+			for _, c := range calls[1:] {
+				require.NoError(m, m.d.WaitEvent(c.Stream, m.from))
+			}
+		}
+		for range n {
+			if err := c.Group(calls); err != nil {
+				return err
+			}
+		}
+		if other {
+			for _, c := range calls[1:] {
+				require.NoError(m, m.d.Record(m.to, c.Stream))
+				require.NoError(m, m.d.WaitEvent(m.streams[0], m.to))
+			}
+		}
+		return nil
+	})
+	require.NoError(m, err)
+	m.Cleanup(func() { require.NoError(m, g.Destroy()) })
+	return g
+}
+
+func (m *meter) print(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// TestFigures prints the figures of the GPU path. Targets stand beside them; none fails the test: times belong to a machine.
+func TestFigures(t *testing.T) {
+	m := newMeter(t)
+	info := m.d.Info()
+	m.print("%s, compute capability %d.%d, %d multiprocessors, CUDA %d, DMA-BUF %v, GPUDirect RDMA %v", info.Name, info.Major, info.Minor, info.Multiprocessors, info.Driver, info.DMABuf, info.DirectRDMA)
+	m.print("copy by the driver, 1 GiB: %.3f TB/s", m.ceiling/1e12)
+	m.bulk()
+	m.short()
+	m.long()
+	m.eager()
+}
+
+func (m *meter) bulk() {
+	const bytes = 256 << 20
+	percent := func(moved, seconds float64) float64 { return moved / seconds / m.ceiling * 100 }
+	m.print("\nkernels, 256 MiB, %% of the driver's copy (want copy ≥ 99, reduce ≥ 102)")
+	m.print("copy %.1f", percent(2*bytes, m.device(10, func() error {
+		return m.d.Copy(m.streams[0], []unsafe.Pointer{m.dst[0].Ptr}, m.src[0].Ptr, bytes)
+	})))
+	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Float16, kernels.Float64, kernels.Int8} {
+		m.print("reduce %v %.1f", d, percent(3*bytes, m.device(10, func() error {
+			return m.d.Fold(m.streams[0], d, kernels.Sum, m.dst[0].Ptr, []unsafe.Pointer{m.src[0].Ptr, m.src[1].Ptr}, bytes/d.Size())
+		})))
+	}
+}
+
+func (m *meter) short() {
+	m.print("\nall_reduce float, µs a call, replayed graph of 20 calls: one stream for all ranks | a stream a rank")
+	m.print("%8s %8s %8s %8s | %8s %8s %8s", "bytes", "n=2", "n=4", "n=8", "n=2", "n=4", "n=8")
+	for _, bytes := range []int{1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20} {
+		row := fmt.Sprintf("%8d", bytes)
+		for _, joined := range []bool{false, true} {
+			for _, n := range []int{2, 4, 8} {
+				g := m.graph(m.communicator(n), m.calls(n, bytes, kernels.Float32, joined), 20)
+				row += fmt.Sprintf(" %8.2f", m.wall(50, func() error { return g.Launch(m.streams[0]) })/20*1e6)
+			}
+			if !joined {
+				row += " |"
+			}
+		}
+		m.print("%s", row)
+	}
+	m.print("want 8 KiB ≤ 2.4 / 3.1 / 4.3, at 8 ranks 64 KiB 5.8, 256 KiB 7, 1 MiB 9")
+	m.print("\ngraph of one call, 8 KiB, replay and host sync, µs (want n=2 ≤ 8.5, n=8 ≤ 10.5)")
+	for _, joined := range []bool{false, true} {
+		for _, n := range []int{2, 8} {
+			g := m.graph(m.communicator(n), m.calls(n, 8<<10, kernels.Float32, joined), 1)
+			m.print("n=%d, a stream a rank %v: %.2f, pipelined %.2f", n, joined, m.wall(200, func() error {
+				if err := g.Launch(m.streams[0]); err != nil {
+					return err
+				}
+				return m.d.Wait(m.streams[0])
+			})*1e6, m.wall(200, func() error { return g.Launch(m.streams[0]) })*1e6)
+		}
+	}
+}
+
+func (m *meter) long() {
+	m.print("\nall_reduce, device time, %% of the copy bandwidth by 2nS/t (want n=8: 16 MiB 82, 64 MiB 87, 256 MiB and more 93)")
+	m.print("%-10s %11s %8s %8s %8s %8s %10s", "type", "bytes", "n=2", "n=3", "n=4", "n=8", "µs at n=8")
+	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16} {
+		for _, bytes := range []int{4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30} {
+			row, last := fmt.Sprintf("%-10v %11d", d, bytes), 0.0
+			for _, n := range []int{2, 3, 4, 8} {
+				c, calls := m.communicator(n), m.calls(n, bytes, d, false)
+				last = m.device(max(2, 64<<20/bytes), func() error { return c.Group(calls) })
+				row += fmt.Sprintf(" %8.1f", 2*float64(n)*float64(bytes)/last/m.ceiling*100)
+			}
+			m.print("%s %10.1f", row, last*1e6)
+		}
+	}
+	m.print("\nother kinds, float, 64 MiB a block of 8 MiB where there are several, n=8: µs and %% by bytes loaded and stored")
+	for _, k := range []struct {
+		kind  collective.Kind
+		count int
+		moved float64 // chunks of count elements loaded and stored by all ranks
+	}{
+		{collective.AllGather, 2 << 20, 8 + 64}, {collective.ReduceScatter, 2 << 20, 64 + 8}, {collective.Broadcast, 16 << 20, 1 + 8},
+		{collective.Reduce, 16 << 20, 8 + 1}, {collective.AllToAll, 2 << 20, 64 + 64},
+	} {
+		calls := m.calls(8, 4, kernels.Float32, false)
+		for r := range calls {
+			calls[r].Kind, calls[r].Count = k.kind, k.count
+		}
+		c := m.communicator(8)
+		s := m.device(5, func() error { return c.Group(calls) })
+		m.print("%-15v %8.1f %6.1f", k.kind, s*1e6, k.moved*4*float64(k.count)/s/m.ceiling*100)
+	}
+}
+
+func (m *meter) eager() {
+	m.print("\neager, 8 KiB float, µs a call (want a Group of 8 pipelined ≤ 11.5, 8 goroutines ≤ 22, host cost of one rank ≤ 4)")
+	for _, n := range []int{1, 2, 8} {
+		for _, joined := range []bool{false, true} {
+			c, calls := m.communicator(n), m.calls(n, 8<<10, kernels.Float32, joined)
+			pipelined := m.wall(200, func() error { return c.Group(calls) })
+			synced := m.wall(200, func() error {
+				if err := c.Group(calls); err != nil {
+					return err
+				}
+				return errors.Join(m.d.Wait(calls[0].Stream), m.d.Wait(calls[n-1].Stream))
+			})
+			var host []float64
+			for range 21 {
+				start := time.Now()
+				for range 30 { // few enough for the launch queue
+					require.NoError(m, c.Group(calls))
+				}
+				host = append(host, time.Since(start).Seconds()/30)
+				require.NoError(m, m.d.Synchronize())
+			}
+			slices.Sort(host)
+			m.print("Group of %d, a stream a rank %-5v: pipelined %.2f, with sync %.2f, host %.2f", n, joined, pipelined*1e6, synced*1e6, host[10]*1e6)
+		}
+	}
+	c, calls := m.communicator(8), m.calls(8, 8<<10, kernels.Float32, true)
+	const rounds = 2000
+	var best time.Duration = math.MaxInt64
+	for range 5 {
+		start := time.Now()
+		var wg sync.WaitGroup
+		errs := make([]error, 8)
+		for r := range 8 {
+			wg.Go(func() {
+				for range rounds {
+					if errs[r] = c.Do(context.Background(), r, calls[r]); errs[r] != nil {
+						return
+					}
+				}
+				errs[r] = m.d.Wait(calls[r].Stream)
+			})
+		}
+		wg.Wait()
+		require.NoError(m, errors.Join(errs...))
+		best = min(best, time.Since(start)/rounds)
+	}
+	m.print("8 goroutines meeting: %.2f", float64(best.Nanoseconds())/1e3)
+}
+
+// TestShapes prints what shapes of launches reach, to choose those of package cuda by.
+func TestShapes(t *testing.T) {
+	if os.Getenv("GCCL_SHAPES") == "" {
+		t.Skip("prints a table for GCCL_SHAPES=1")
+	}
+	m := newMeter(t)
+	k, err := cuda.FoldKernel(kernels.Float32, kernels.Sum, false)
+	require.NoError(t, err)
+	for _, n := range []int{2, 4, 8} {
+		for _, bytes := range []int{8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20} {
+			for _, lanes := range []int{1, n} {
+				row := fmt.Sprintf("n=%d %9d bytes %d lanes:", n, bytes, lanes)
+				for _, threads := range []int{64, 128, 256} {
+					for _, total := range []int{1, 2, 4, 8, 16, 32, 64, 132, 264, 528, 1056, 2112, 4224, 16896, 65536} {
+						packs := bytes / 16
+						if total%lanes != 0 || total*threads > 2*packs || packs/(total*threads) > 4096 || bytes <= 1<<20 && packs/(total*threads) > 32 {
+							continue
+						}
+						var ps [1]cuda.Program
+						p := &ps[0]
+						p.Reset(k)
+						for l := range lanes {
+							var src, dst []unsafe.Pointer
+							for r := range n {
+								src = append(src, unsafe.Add(m.src[r].Ptr, l*bytes/lanes))
+								dst = append(dst, unsafe.Add(m.dst[r].Ptr, l*bytes/lanes))
+							}
+							p.Lane()
+							require.True(t, p.Add(cuda.Instr{Code: cuda.Move, Count: uint64(bytes / 4 / lanes)}, src, dst))
+						}
+						p.SetShape(total/lanes, threads)
+						var us float64
+						if bytes <= 1<<20 {
+							g, err := m.d.Capture(m.streams[0], func() error {
+								for range 20 {
+									if err := m.d.Launch(ps[:], m.streams[0], nil, nil); err != nil {
+										return err
+									}
+								}
+								return nil
+							})
+							require.NoError(t, err)
+							us = m.device(10, func() error { return g.Launch(m.streams[0]) }) / 20 * 1e6
+							require.NoError(t, g.Destroy())
+						} else {
+							us = m.device(max(2, 32<<20/bytes), func() error { return m.d.Launch(ps[:], m.streams[0], nil, nil) }) * 1e6
+						}
+						row += fmt.Sprintf(" %dx%d %.2f", total, threads, us)
+					}
+				}
+				m.print("%s", row)
+			}
+		}
+	}
+}
