@@ -118,7 +118,7 @@ func (j *job) condemn(o outcome) string {
 		// it to be dead.
 		return ""
 	}
-	if j.Fault.Kind == Drop && errors.Is(o.err, comm.ErrTimeout) {
+	if (j.Fault.Kind == Drop || j.Fault.Kind == Reorder) && errors.Is(o.err, comm.ErrTimeout) {
 		return "" // no later message tells of the loss: then nobody can say between whom it was, but that all are in the call
 	}
 	if o.what == "New" {
@@ -153,7 +153,7 @@ func numbers(ranks []int) (s []string) {
 
 var (
 	ranksText = regexp.MustCompile(`; ranks \[([0-9 ]*)\]; `)
-	tieText   = regexp.MustCompile(`rank (\d+) called [^;]*, but ranks \[(\d+)\] called`)
+	tieText   = regexp.MustCompile(`(?:^|: )rank (\d+) called [^;,]*, but ranks \[(\d+)\] called`)
 	goneText  = regexp.MustCompile(`is gone: (nobody listens there|its process ended)`)
 	leftText  = regexp.MustCompile(`joined and left again: ([0-9, -]+)`)
 	otherText = regexp.MustCompile(`rank (\d+) (?:at \S+|\(\S+\)) (?:was not reached|is dead|did not connect)`)
@@ -173,7 +173,7 @@ func (o outcome) blamed(j *job) (ranks []int) {
 	var call *comm.Error
 	if errors.As(o.err, &call) {
 		members := o.members
-		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil {
+		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil && call.Op != "init" {
 			j.mu.Lock()
 			if m := j.members[id]; m != nil { // else it never came to be
 				members = m
@@ -260,7 +260,7 @@ const haste = 15 * time.Millisecond
 
 // judgeHaste sees that nobody slept while there was something to do, in histories without fault or delay.
 func (j *job) judgeHaste() {
-	if j.Fault.Kind != None || j.MemDelay > 0 {
+	if j.Fault.Kind != None || j.MemDelay > 0 || j.Dwell > 0 {
 		return
 	}
 	type key struct{ step, number, pair int }
