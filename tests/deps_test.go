@@ -53,7 +53,9 @@ var may = map[string][]string{
 	"transport/verbs/internal/": {},
 	"kernels/cuda/internal/":    {},
 
-	"comm":    {"kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
+	"comm/settings": {"github.com/pelletier/go-toml"},
+
+	"comm":    {"comm/settings", "kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
 	"comm/kv": {"comm", "kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
 
 	"examples/":          {"comm", "kernels"},
