@@ -48,6 +48,9 @@ func causeOf(err error) *cause {
 	if errors.As(err, &peer) {
 		c.ranks = []int{int(peer.Key.Peer)}
 	}
+	if errors.Is(err, bootstrap.ErrDead) {
+		c.class = "peer gone"
+	}
 	var gone *bootstrap.PeerError
 	if errors.As(err, &gone) {
 		c.class, c.ranks = "peer gone", []int{gone.Rank}
@@ -58,32 +61,18 @@ func causeOf(err error) *cause {
 	}
 	var missing *bootstrap.MissingError
 	if errors.As(err, &missing) {
-		c.ranks = slices.Sorted(slices.Values(slices.Concat(missing.Missing, missing.Left)))
+		if c.ranks = missing.Missing; len(c.ranks) == 0 { // else who left may only have given up on them before us
+			c.ranks = missing.Left
+		}
 	}
 	var refused *bootstrap.RefusedError
 	if errors.As(err, &refused) {
 		c.ranks = refused.Ranks
 	}
-	if errors.Is(err, bootstrap.ErrTimeout) {
+	if errors.Is(err, bootstrap.ErrTimeout) && !errors.Is(err, context.Canceled) {
 		c.class = "timeout"
 	}
 	return c
-}
-
-// among translates numbers of ranks that are positions in a list.
-func (c *cause) among(ranks []int) *cause {
-	of := func(r int) int {
-		if r < 0 || r >= len(ranks) {
-			return r
-		}
-		return ranks[r]
-	}
-	d := *c
-	d.ranks, d.from = nil, of(c.from)
-	for _, r := range c.ranks {
-		d.ranks = append(d.ranks, of(r))
-	}
-	return &d
 }
 
 // culprits are the ranks to blame for a failed call. Who aborted a communicator of its own will is one.

@@ -175,7 +175,9 @@ func (o outcome) blamed(j *job) (ranks []int) {
 		members := o.members
 		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil {
 			j.mu.Lock()
-			members = j.members[id]
+			if m := j.members[id]; m != nil { // else it never came to be
+				members = m
+			}
 			j.mu.Unlock()
 		}
 		in(members, call.Ranks...)
@@ -189,7 +191,9 @@ func (o outcome) blamed(j *job) (ranks []int) {
 				in(members, q)
 			}
 		}
-		return ranks
+		if len(ranks) > 0 || call.Op != "init" {
+			return ranks
+		}
 	}
 	var (
 		aborted *bootstrap.AbortedError
@@ -296,7 +300,9 @@ func (o outcome) culpable(j *job, local []string) bool {
 	members := o.members
 	if call := (*comm.Error)(nil); errors.As(o.err, &call) {
 		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil {
-			members = j.members[id]
+			if m := j.members[id]; m != nil {
+				members = m
+			}
 		}
 	}
 	return slices.ContainsFunc(local, func(s string) bool {
