@@ -13,7 +13,12 @@ RACE := ./comm ./collective/engine ./transport/mem ./bootstrap
 TIMEOUT ?= 10m
 FUZZTIME ?= 20s
 
-.PHONY: build demo test test-full bench bench-peers verify format tidy vet lint cross fresh generate fuzz clean
+# make benchcmp: which benchmarks of kernels/cpu, how long each, how often.
+BENCH ?= .
+BENCHTIME ?= 20ms
+BENCHCOUNT ?= 6
+
+.PHONY: build demo test test-full bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -39,6 +44,16 @@ bench: build
 # gccl beside Open MPI, MPICH and Gloo, which it installs where it may. Takes long; PEERS="-modes shm -kinds all_reduce -repeats 1" takes less.
 bench-peers:
 	$(GO) run ./tests/peers $(PEERS)
+
+# The vector kernels against plain Go: both builds in turn, then medians and what the default build gains.
+benchcmp:
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	$(GO) test -tags purego -c -o $$dir/purego.test ./kernels/cpu; \
+	$(GO) test -c -o $$dir/default.test ./kernels/cpu; \
+	for i in $$(seq $(BENCHCOUNT)); do for build in purego default; do \
+		$$dir/$$build.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime $(BENCHTIME) >> $$dir/$$build; \
+	done; done; \
+	$(GO) tool benchstat purego=$$dir/purego default=$$dir/default
 
 verify: format tidy vet lint cross fresh
 

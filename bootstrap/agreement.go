@@ -108,7 +108,7 @@ func parseAgree(f *fields, size int) (m agreeMessage, err error) {
 	}
 	for !f.bad && len(f.b) > 0 {
 		rank, end := int(f.u32()), rankEnd(f.u8())
-		e := rankFate{rank, fate{status: Dead, sure: end == endSure, by: int(f.u32()), last: f.u64(), reason: f.text()}}
+		e := rankFate{rank, fate{status: Dead, sure: end == endSure, by: int(f.u32()), farewell: farewell{last: f.u64()}, reason: f.text()}}
 		if end == endClosed {
 			e.status = Closed
 		}
@@ -139,7 +139,7 @@ func (s *session) agreeArrived(l *link, m agreeMessage) {
 		if f.status == Dead {
 			s.rankDied(f.rank, f.fate, l)
 		} else {
-			s.rankClosed(f.rank, f.last, l)
+			s.rankClosed(f.rank, f.farewell, l)
 		}
 	}
 	s.mu.Lock()

@@ -15,10 +15,15 @@
 // missing. Two processes that claim one rank, different world sizes or releases, and an id used twice are told to every rank
 // at once. A rank that is not up yet is waited for. Strangers at any of the ports cost a bounded amount and disturb nobody.
 //
+// Until all ranks have met, each keeps its connection to the root, which asks for signs of life and passes news on. So one that dies,
+// is frozen or cut off after it has joined the root is named to all others as fast as later, when the ring is there: the dead in about a
+// second, the silent after [Config.SilentAfter]. One that gives up by its timeout or context says so, and may come back as long as the world
+// is not complete. The end of the root itself is that of the rank in whose process it is, where that is known.
+//
 // # When ranks fail
 //
 // A rank whose connection ends without goodbye is [Dead], one that is silent for [Config.SilentAfter] (frozen, or cut off) too, and one
-// that calls [Session.Close] is [Closed]: for all ranks, as fast as news travels over their links, and in the order that
+// that calls [Session.Close] is [Closed], as is, most likely, one at whose door nobody is any more, if those next to it closed: for all ranks, as fast as news travels over their links, and in the order that
 // [Session.Fates] gives. Collectives that need such a rank fail with a [*PeerError], and messages between the others go on. Each rank
 // watches over its neighbours in the ring and the rank half way around it; where ranks are gone, the next living ones connect, so
 // news reaches everybody whom a chain of living ranks reaches. Time in which this process itself could not run does not count as

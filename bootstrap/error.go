@@ -80,9 +80,11 @@ const (
 	RefusedUnreachable                    // a rank listens at an address that others cannot reach
 	RefusedMissing                        // ranks are missing at the root's deadline
 	RefusedClosed                         // the root was closed, or rank 0, who serves it, failed
+	RefusedDead                           // ranks that had joined are dead
+	RefusedAborted                        // a rank gave up after all had joined
 )
 
-// RefusedError is a root's refusal. It is [ErrRefused]; with Code RefusedMissing also [ErrTimeout].
+// RefusedError is a root's refusal. It is [ErrRefused]; with Code RefusedMissing also [ErrTimeout], with RefusedDead [ErrDead].
 type RefusedError struct {
 	Code  Refusal
 	Root  string
@@ -96,8 +98,11 @@ func (e *RefusedError) Error() string {
 
 // Unwrap returns the sentinels.
 func (e *RefusedError) Unwrap() []error {
-	if e.Code == RefusedMissing {
+	switch e.Code {
+	case RefusedMissing:
 		return []error{ErrRefused, ErrTimeout, context.DeadlineExceeded}
+	case RefusedDead:
+		return []error{ErrRefused, ErrDead}
 	}
 	return []error{ErrRefused}
 }

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 )
 
 // Fate is the end of a rank.
@@ -31,14 +32,6 @@ func (s *session) Report(rank int, reason string) error {
 	}
 	s.rankDied(rank, fate{by: s.rank, sure: true, reason: reason}, nil)
 	return nil
-}
-
-// text is the reason and who saw it, if that was not reader.
-func (f fate) text(reader int) string {
-	if f.status == Dead && f.by != reader {
-		return fmt.Sprintf("%s, seen by rank %d", f.reason, f.by)
-	}
-	return f.reason
 }
 
 // enterFateLocked makes the end of a rank known here. Each rank ends once.
@@ -70,8 +63,8 @@ func (s *session) newsLocked(l *link) {
 		switch {
 		case f.status == Dead && !f.private:
 			l.put(deadFrame(rank, f), nil)
-		case f.status == Closed && f.last != unknownLast:
-			l.put(closedFrame(rank, f.last), nil)
+		case f.status == Closed:
+			l.put(closedFrame(rank, f.farewell), nil)
 		}
 	}
 }
@@ -86,10 +79,45 @@ func (s *session) floodLocked(frame []byte, except *link) {
 	}
 }
 
-func closedFrame(rank int, last uint64) []byte {
-	b := appendHeader(nil, frameClosed, 12)
+// farewell is what goes with the news that a rank closed.
+type farewell struct {
+	last uint64 // the last collective that it completed, or unknownLast
+	said bool   // word is what it said
+	word uint64
+}
+
+func closedFrame(rank int, f farewell) []byte {
+	b := appendHeader(nil, frameClosed, 21)
 	b = binary.BigEndian.AppendUint32(b, uint32(rank))
-	return binary.BigEndian.AppendUint64(b, last)
+	b = binary.BigEndian.AppendUint64(b, f.last)
+	return binary.BigEndian.AppendUint64(append(b, flag(f.said)), f.word)
+}
+
+func parseClosed(body []byte, size int) (rank int, w farewell, err error) {
+	f := fields{b: body}
+	rank, w.last = int(f.u32()), f.u64()
+	said := f.u8()
+	w.said, w.word = said == 1, f.u64()
+	if f.bad || len(f.b) > 0 || rank >= size || said > 1 {
+		return 0, w, &protocolError{"a goodbye that means nothing"}
+	}
+	return rank, w, nil
+}
+
+func (s *session) Farewell(word func() uint64) {
+	s.mu.Lock()
+	s.word = word
+	s.mu.Unlock()
+}
+
+func (s *session) FarewellOf(rank int) (word uint64, said bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank < 0 || rank >= s.size {
+		return 0, false
+	}
+	f := s.fate[rank]
+	return f.word, f.said
 }
 
 func flag(b bool) byte {
@@ -105,11 +133,32 @@ func abortFrame(n Notice) []byte {
 	return append(b, n.Reason...)
 }
 
+func parseAbort(body []byte, size int) (Notice, error) {
+	f := fields{b: body}
+	from := int(f.u32())
+	if f.bad || from >= size {
+		return Notice{}, &protocolError{"an abort that means nothing"}
+	}
+	return Notice{From: from, Reason: string(f.b[:min(len(f.b), maxReason)])}, nil
+}
+
 func deadFrame(rank int, f fate) []byte {
 	b := appendHeader(nil, frameDead, 9+len(f.reason))
 	b = binary.BigEndian.AppendUint32(b, uint32(rank))
 	b = binary.BigEndian.AppendUint32(b, uint32(f.by))
 	return append(append(b, flag(f.sure)), f.reason...)
+}
+
+// parseDead reads who is dead and how that is known. That by is size means that the root saw it.
+func parseDead(body []byte, size int) (rank int, how fate, err error) {
+	f := fields{b: body}
+	rank, how.by = int(f.u32()), int(f.u32())
+	sure := f.u8()
+	if f.bad || rank >= size || how.by > size || sure > 1 {
+		return 0, how, &protocolError{"news of a death that mean nothing"}
+	}
+	how.sure, how.reason = sure == 1, string(f.b[:min(len(f.b), maxReason)])
+	return rank, how, nil
 }
 
 // maxReason bounds the text that travels with a notice.
@@ -130,6 +179,7 @@ func (s *session) abort(n Notice, except *link) {
 		return
 	}
 	s.floodLocked(abortFrame(n), except)
+	s.tellRootLocked(abortFrame(n))
 	s.abortLocked(n)
 }
 
@@ -157,6 +207,7 @@ func (s *session) rankDied(rank int, f fate, except *link) {
 	}
 	if !f.private {
 		s.floodLocked(deadFrame(rank, f), except)
+		s.tellRootLocked(deadFrame(rank, f))
 	}
 	s.enterFateLocked(rank, f)
 	for l := range s.links {
@@ -168,27 +219,73 @@ func (s *session) rankDied(rank int, f fate, except *link) {
 	s.log.Warn("a rank is dead", "dead", rank, "address", s.addrs[rank], "seen_by", f.by, "reason", f.reason)
 }
 
-// unknownLast stands for the last collective of a rank that closed when nobody is there who could tell.
+// ended tells how a rank ended at whose door nobody is any more, and of whose end no word came. It closed if another session of this process
+// knows so; or if of those nearest to it in the ring, of whose ends we know, one closed: had it died while they were there, they
+// would have told, and those who finish together do not hear of each other. Else it is dead.
+func (s *session) ended(rank int) Status {
+	if how := s.hub.ended(s.addrs[rank]); how != Unknown {
+		return how
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if how := s.fate[rank].status; how != Unknown {
+		return how
+	}
+	for _, step := range []int{1, s.size - 1} {
+		for r := (rank + step) % s.size; r != rank; r = (r + step) % s.size {
+			if how := s.fate[r].status; how == Closed {
+				return Closed
+			} else if how == Dead {
+				break
+			}
+		}
+	}
+	return Dead
+}
+
+// unknownLast stands for the last collective of a rank that closed when nobody is there who could tell. What it sent may be on its way for
+// a while; then it counts as the last that this rank has completed.
 const unknownLast = ^uint64(0)
 
-// rankClosed enters that rank closed its session after it had completed the collective last. News of it may overtake blocks of
-// that collective which come the other way around the ring, so only later collectives fail.
-func (s *session) rankClosed(rank int, last uint64, except *link) {
+// settleLocked gives up waiting for what ranks sent of whom that is not known.
+func (s *session) settleLocked(own time.Duration) {
+	if s.unsettled == 0 {
+		return
+	}
+	for rank := range s.fate {
+		if f := &s.fate[rank]; f.status == Closed && f.last == unknownLast && own-f.at >= s.vigil.limit {
+			f.last = s.gathers.completed
+			s.unsettled--
+			s.changeLocked()
+		}
+	}
+}
+
+// rankClosed enters that rank closed its session, and what it said. News of it may overtake blocks of the last collective that it
+// completed, which come the other way around the ring, so only later collectives fail. Better news replace worse.
+func (s *session) rankClosed(rank int, w farewell, except *link) {
 	if rank == s.rank {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := &s.fate[rank]; f.status == Closed && last < f.last {
-		f.last = last
-		s.floodLocked(closedFrame(rank, last), except)
+	if f := &s.fate[rank]; f.status == Closed && (w.last < f.last || w.said && !f.said) {
+		if f.last == unknownLast && w.last != unknownLast {
+			s.unsettled--
+		}
+		f.last = min(f.last, w.last)
+		if w.said {
+			f.said, f.word = true, w.word
+		}
+		s.floodLocked(closedFrame(rank, f.farewell), except)
 		s.changeLocked()
 	}
 	if s.closing || s.fate[rank].status != Unknown {
 		return
 	}
-	if last != unknownLast {
-		s.floodLocked(closedFrame(rank, last), except)
+	s.floodLocked(closedFrame(rank, w), except)
+	if w.last == unknownLast {
+		s.unsettled++
 	}
-	s.enterFateLocked(rank, fate{status: Closed, by: rank, last: last, reason: "it closed its session"})
+	s.enterFateLocked(rank, fate{status: Closed, by: rank, farewell: w, at: s.vigil.own(), reason: "it closed its session"})
 }

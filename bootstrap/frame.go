@@ -20,11 +20,17 @@ type frameType uint8
 
 // Frames of a rank's connection to the root.
 const (
-	frameJoin     frameType = iota + 1 // rank → root: joinRequest
-	frameProgress                      // root → rank: progress
-	frameRefused                       // root → rank: refusal
-	frameTable                         // root → rank: table; the world is complete
+	frameJoin       frameType = iota + 1 // rank → root: joinRequest
+	frameProgress                        // root → rank: progress
+	frameRefused                         // root → rank: refusal
+	frameTable                           // root → rank: table; the world is complete
+	frameMet                             // rank → root: empty; its session is whole
+	frameLeave                           // rank → root: 1 if its time was over; it gives up, or heard that others did
+	frameRootClosed                      // root → rank: empty; the ranks go on without it
 )
+
+// A rank's connection to the root also carries frameBeat, both ways; and after frameTable frameDead, where by is the world's size if the
+// root saw it, and frameAbort, which the root passes on from one rank to all.
 
 // Frames between ranks.
 const (
@@ -35,7 +41,7 @@ const (
 	frameMessage                        // tag 8, payload
 	frameAbort                          // from 4, reason
 	frameDead                           // rank 4, by 4, sure 1, reason
-	frameClosed                         // rank 4, last collective that it completed 8; from that rank itself: the last frame
+	frameClosed                         // rank 4, farewell: last 8, said 1, word 8; from that rank itself: the last frame
 	frameQuestion                       // number 8, question
 	frameAnswer                         // number 8, answerCode 1, answer
 	frameBeat                           // beat 1

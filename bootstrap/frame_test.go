@@ -54,12 +54,12 @@ func TestAnnouncedLengthCostsNothing(t *testing.T) {
 
 func TestJoinWireRoundTrip(t *testing.T) {
 	j := joinRequest{proto: protocolVersion, rank: 3, world: 1 << 19, token: [16]byte{1, 2}, listen: addr("[2001:db8::1]:99"),
-		wildcard: true, version: "v0.1", arch: "arm64", host: "node", pid: 7}
+		wildcard: true, version: "v0.1", arch: "arm64", host: "node", pid: 7, heartbeat: 500, silentAfter: 2000}
 	got, err := parseJoin(j.body())
 	require.NoError(t, err)
 	require.Equal(t, j, got)
 
-	p := progress{world: 9, joined: 5, missing: []int{1, 2, 3}, left: []int{4}}
+	p := progress{home: nobody, world: 9, joined: 5, missing: []int{1, 2, 3}, left: []int{4}}
 	gotP, err := parseProgress(p.body())
 	require.NoError(t, err)
 	require.Equal(t, p, gotP)
@@ -69,7 +69,7 @@ func TestJoinWireRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, e, gotE)
 
-	tab := table{nonce: [16]byte{9}}
+	tab := table{home: 1, nonce: [16]byte{9}}
 	tab.addrs = append(tab.addrs, addr("192.0.2.1:1"), addr("[fe80::1%eth0]:2"))
 	gotT, err := parseTable(tab.body(), 2, "ib0")
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func framesBetweenRanks() [][]byte {
 	five[4] = fate{status: Dead, by: 1, reason: "gone"}
 	var out [][]byte
 	add := func(f []byte) { out = append(out, f) }
-	for _, n := range []int{0, 1, 7, 8, 12, 13, 40} {
+	for _, n := range []int{0, 1, 7, 8, 12, 13, 21, 40} {
 		for t := frameHello; t <= frameAgree+1; t++ {
 			add(makeFrame(t, make([]byte, n)))
 		}
@@ -59,8 +59,8 @@ func framesBetweenRanks() [][]byte {
 	add(abortFrame(Notice{From: 1, Reason: "why"}))
 	add(deadFrame(4, fate{by: 1, sure: true, reason: "gone"}))
 	add(deadFrame(2, fate{by: 1, reason: "gone"}))
-	add(closedFrame(1, 3))
-	add(closedFrame(4, 3))
+	add(closedFrame(1, farewell{last: 3}))
+	add(closedFrame(4, farewell{last: 3, said: true, word: 7}))
 	add(makeFrame(frameQuestion, append(make([]byte, 8), "question"...)))
 	add(makeFrame(frameAnswer, append(make([]byte, 9), "answer"...)))
 	add(makeFrame(frameBeat, []byte{byte(beatAsk)}))
@@ -72,7 +72,7 @@ func framesBetweenRanks() [][]byte {
 		add(agreeMessage{step: step, number: 2, attempt: 1, ranks: []int{1, 3}}.frame())
 		add(agreeMessage{step: step, number: 3, attempt: 1, ranks: []int{1, 3}}.frame())
 		add(agreeMessage{step: step, number: 1, attempt: 1, ranks: []int{1, 2, 3}}.frame())
-		add(agreeMessage{step: step, number: 1, attempt: 1, ranks: []int{1, 2, 3, 4}, fates: []rankFate{{0, five[4]}, {4, fate{status: Closed, by: 4, last: 2}}}}.frame())
+		add(agreeMessage{step: step, number: 1, attempt: 1, ranks: []int{1, 2, 3, 4}, fates: []rankFate{{0, five[4]}, {4, fate{status: Closed, by: 4, farewell: farewell{last: 2}}}}}.frame())
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -108,7 +109,7 @@ func (s *session) allGather(ctx context.Context, op string, b []byte) ([][]byte,
 		err := s.collectiveErrorLocked(op, seq)
 		if err == nil && ctx.Err() != nil {
 			s.gathers.abandoned = seq
-			err = &LateError{Op: op, Seq: seq, Missing: g.missing(), Elapsed: time.Since(start), Err: ctx.Err()}
+			err = &LateError{Op: op, Seq: seq, Missing: s.missingLocked(g), Elapsed: time.Since(start), Err: ctx.Err()}
 		}
 		s.mu.Unlock()
 		if err != nil {
@@ -128,12 +129,13 @@ func (s *session) allGather(ctx context.Context, op string, b []byte) ([][]byte,
 	return all, nil
 }
 
-func (g *gather) missing() (ranks []int) {
+func (s *session) missingLocked(g *gather) (ranks []int) {
 	for r, have := range g.have {
 		if !have {
-			ranks = append(ranks, r)
+			ranks = append(ranks, s.nameLocked(r))
 		}
 	}
+	slices.Sort(ranks)
 	return ranks
 }
 

@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +160,27 @@ func (h *hub) answer(conn net.Conn, yes bool) {
 	}
 	conn.Write(frame)
 	conn.Close()
+}
+
+// ended returns what this process's sessions know of the end of the rank with that address: that it died, or that it closed one.
+func (h *hub) ended(at netip.AddrPort) Status {
+	h.mu.Lock()
+	sessions := slices.Collect(maps.Values(h.sessions))
+	h.mu.Unlock()
+	how := Unknown
+	for _, s := range sessions {
+		rank := slices.Index(s.addrs, at)
+		if rank < 0 {
+			continue
+		}
+		switch status := s.Status(rank); status {
+		case Dead:
+			return Dead
+		case Closed:
+			how = Closed
+		}
+	}
+	return how
 }
 
 // enter makes the session reachable.

@@ -1,19 +1,15 @@
 package bootstrap
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -104,7 +100,9 @@ func (c *Config) roots() []string {
 
 // Join brings this rank into its world and returns when all ranks are there and connected. A rank that is not up yet, a name
 // that does not resolve yet and a link that comes up late are waited for, until ctx or Config.Timeout ends; the error then is
-// a [*MissingError] or [*RefusedError] that names the missing ranks. A world of one touches no network.
+// a [*MissingError] or [*RefusedError] that names the missing ranks. Where a rank is lost that had joined the root, it is a
+// [*RefusedError] with RefusedDead or a [*PeerError], both [ErrDead]; where one gave up after all had joined, an [*AbortedError]. A world of
+// one touches no network.
 func Join(ctx context.Context, c Config) (Session, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -183,9 +181,12 @@ func (c *Config) serveRoot(ctx context.Context) (*Root, error) {
 }
 
 func (c *Config) join(ctx context.Context, root *Root) (*session, error) {
-	e := &enrolment{Config: c, roots: c.roots(), start: time.Now()}
+	e := &enrolment{Config: c, roots: c.roots(), home: nobody, start: time.Now()}
+	if c.Serve {
+		e.home = 0
+	}
 	rand.Read(e.token[:])
-	t, err := e.run(ctx)
+	t, m, err := e.run(ctx)
 	if err != nil {
 		if e.ln != nil {
 			e.ln.Close()
@@ -199,186 +200,14 @@ func (c *Config) join(ctx context.Context, root *Root) (*session, error) {
 	if err := h.enter(s); err != nil {
 		panic("bootstrap: a new hub refuses its first session: " + err.Error())
 	}
+	s.muster = m
+	s.wg.Go(func() { s.follow(m) })
 	if err := s.form(ctx, "Join"); err != nil {
 		return nil, fmt.Errorf("bootstrap Join as rank %d of %d: all ranks joined the root at %s, but did not all meet: %w", c.Rank, c.World, e.root, err)
 	}
+	s.wg.Go(s.leaveRoot)
 	if root != nil {
 		s.root = root
 	}
 	return s, nil
-}
-
-// enrolment is one rank's conversation with the root.
-type enrolment struct {
-	*Config
-	roots    []string
-	root     string // the one that answered last
-	token    [tokenSize]byte
-	ln       net.Listener
-	listen   netip.AddrPort
-	wildcard bool
-	start    time.Time
-	seen     *progress // the last that the root said
-}
-
-// run asks again until the root gives the table.
-func (e *enrolment) run(ctx context.Context) (table, error) {
-	pause := newBackoff(e.Seed, e.Rank)
-	var last error
-	for attempt := 1; ; attempt++ {
-		t, err := e.attempt(ctx)
-		if err == nil {
-			return t, nil
-		}
-		var refused *RefusedError
-		var protocol *protocolError
-		if errors.As(err, &refused) {
-			return table{}, err
-		}
-		if ctx.Err() == nil && (errors.As(err, &protocol) || errors.Is(err, errListen) || len(e.roots) == 1 && !transient(err)) {
-			return table{}, fmt.Errorf("bootstrap Join as rank %d of %d: %w", e.Rank, e.World, err)
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
-		}
-		if attempt == 5 {
-			e.Log.Info("the root does not answer yet; trying on", "roots", e.roots, "rank", e.Rank, "error", err)
-		}
-		if ctx.Err() != nil || !pause.wait(ctx) {
-			return table{}, e.timedOut(ctx, last)
-		}
-	}
-}
-
-func (e *enrolment) timedOut(ctx context.Context, last error) error {
-	m := &MissingError{World: e.World, Elapsed: time.Since(e.start), Err: last, cause: ctx.Err()}
-	m.Root = e.root
-	if e.seen != nil {
-		m.Joined, m.Missing, m.Left = e.seen.joined, e.seen.missing, e.seen.left
-		if errors.Is(last, ctx.Err()) {
-			m.Err = nil // it says no more than that the time is over
-		}
-	} else {
-		m.Root = fmt.Sprint(e.roots)
-		if len(e.roots) == 1 {
-			m.Root = e.roots[0]
-		}
-	}
-	return m
-}
-
-// attempt connects to the root, asks to join, and listens to what it says.
-func (e *enrolment) attempt(ctx context.Context) (table, error) {
-	conn, address, err := race(ctx, e.roots, func(ctx context.Context, address string) (net.Conn, error) {
-		return dialProven(ctx, e.Network, address, e.ID.Secret(), rootService)
-	})
-	if err != nil {
-		return table{}, err
-	}
-	defer conn.Close()
-	e.root = address
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	if err := e.open(ctx, conn, address); err != nil {
-		return table{}, err
-	}
-	host, _ := os.Hostname()
-	j := joinRequest{
-		proto: protocolVersion, rank: uint32(e.Rank), world: uint32(e.World), token: e.token, listen: e.listen, wildcard: e.wildcard,
-		version: e.Version, arch: runtime.GOARCH, host: host, pid: uint32(os.Getpid()),
-	}
-	if _, err := conn.Write(makeFrame(frameJoin, j.body())); err != nil {
-		return table{}, err
-	}
-	r := bufio.NewReader(conn)
-	waited := false // the root took us in
-	for {
-		t, body, err := readFrame(r, maxFrame)
-		if err != nil {
-			if ctx.Err() != nil {
-				return table{}, ctx.Err()
-			}
-			if errors.Is(err, io.EOF) {
-				err = fmt.Errorf("%w: %w", errRootGone, err)
-			}
-			return table{}, fmt.Errorf("root at %s: %w", address, err)
-		}
-		switch t {
-		case frameProgress:
-			p, err := parseProgress(body)
-			if err != nil {
-				return table{}, err
-			}
-			e.seen, waited = &p, true
-		case frameRefused:
-			refusal, err := parseRefusal(body, address)
-			if err != nil {
-				return table{}, err
-			}
-			if !waited && e.outlives(refusal.Code) {
-				return table{}, errors.New(refusal.Error())
-			}
-			return table{}, refusal
-		case frameTable:
-			return parseTable(body, e.World, e.zone())
-		default:
-			return table{}, &protocolError{fmt.Sprintf("the root at %s sent a frame of type %d", address, t)}
-		}
-	}
-}
-
-var errRootGone = errors.New("the root closed the connection")
-
-// outlives reports whether a refusal is about a world that ended before ours began, at an address where the next root will
-// soon be: a rank that joins anew may be faster than the rank that serves.
-func (e *enrolment) outlives(code Refusal) bool {
-	return code == RefusedMissing || code == RefusedClosed || code == RefusedUsed && e.ID.derived()
-}
-
-// errListen: this rank cannot listen, which asking the root again does not change.
-var errListen = errors.New("this rank cannot listen for the others")
-
-// zone is the local interface for link-local addresses.
-func (e *enrolment) zone() string {
-	if z := e.Addr.Zone(); z != "" {
-		return z
-	}
-	return e.listen.Addr().Zone()
-}
-
-// open begins to listen for other ranks: where the user wants, or else at the address from which this rank reaches the root.
-func (e *enrolment) open(ctx context.Context, conn net.Conn, root string) error {
-	if e.ln != nil {
-		return nil
-	}
-	at := e.Addr
-	if !at.IsValid() {
-		local, err := addrPortOf(conn.LocalAddr())
-		if err != nil {
-			return fmt.Errorf("%w: our end of the connection to the root: %w", errListen, err)
-		}
-		at = local.Addr()
-		// A name that means loopback on this host may mean something else on others, so they need a way in.
-		host, _, _ := net.SplitHostPort(root)
-		_, err = netip.ParseAddr(host)
-		e.wildcard = at.IsLoopback() && err != nil
-	}
-	bind := at
-	if e.wildcard {
-		bind = netip.IPv6Unspecified()
-		if at.Is4() {
-			bind = netip.IPv4Unspecified()
-		}
-	}
-	ln, err := e.Ports.listen(ctx, e.Network, bind.String(), e.World+1)
-	if err != nil {
-		return fmt.Errorf("%w at %s: %w", errListen, bind, err)
-	}
-	a, err := addrPortOf(ln.Addr())
-	if err != nil {
-		ln.Close()
-		return fmt.Errorf("%w: %w", errListen, err)
-	}
-	e.ln, e.listen = ln, netip.AddrPortFrom(at, a.Port())
-	return nil
 }

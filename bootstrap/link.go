@@ -25,6 +25,7 @@ type link struct {
 	ending bool          // the last frame is queued
 	broken bool
 	wake   chan struct{} // one token: the queue or ending changed
+	ring   bool          // the peer made it as its way to the next rank in the ring
 	bye    bool          // the peer said goodbye; of the reader alone
 	sure   bool          // the peer uses it: a dialer may have given up while we accepted; of the reader alone once started
 }
@@ -42,10 +43,17 @@ const (
 	readSize   = 16 << 10
 )
 
+// dialedLocked enters a connection that this rank made, and has the peer know that it is used.
+func (s *session) dialedLocked(conn net.Conn, r *bufio.Reader, peer int) *link {
+	l := s.startLinkLocked(conn, r, peer, forMessages, true)
+	l.put(makeFrame(frameBeat, []byte{byte(beatAnswer)}), nil)
+	return l
+}
+
 // startLinkLocked enters a connection into the session, which is not closing, and starts its goroutines. If it is not sure that the
 // peer will use it, we don't before something came.
-func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int, sure bool) *link {
-	l := &link{s: s, peer: peer, conn: conn, sure: sure, space: make(chan struct{}), wake: make(chan struct{}, 1)}
+func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int, use purpose, sure bool) *link {
+	l := &link{s: s, peer: peer, conn: conn, sure: sure, ring: use == forRing, space: make(chan struct{}), wake: make(chan struct{}, 1)}
 	s.links[l] = struct{}{}
 	s.vigil.hear(peer)
 	if sure {
@@ -70,6 +78,10 @@ func (s *session) startLinkLocked(conn net.Conn, r *bufio.Reader, peer int, sure
 
 // useLocked makes l the link for what is sent to its peer, if there is none. It stays that as long as it lives: messages keep their order.
 func (s *session) useLocked(l *link) {
+	if l.ring && s.prev == nil {
+		s.prev = l
+		s.changeLocked()
+	}
 	if s.to[l.peer] == nil {
 		s.to[l.peer] = l
 		s.changeLocked()
@@ -271,29 +283,29 @@ func (s *session) handle(l *link, t frameType, body []byte) error {
 		}
 		return s.messageArrived(l.peer, tag, f.b)
 	case frameAbort:
-		from := int(f.u32())
-		if f.bad || from >= s.size {
+		n, err := parseAbort(body, s.size)
+		if err != nil {
 			break
 		}
-		s.abort(Notice{From: from, Reason: string(f.b)}, l)
+		s.abort(n, l)
 		return nil
 	case frameDead:
-		rank, by, sure := int(f.u32()), int(f.u32()), f.u8()
-		if f.bad || rank >= s.size || by >= s.size || sure > 1 {
+		rank, how, err := parseDead(body, s.size)
+		if err != nil || how.by == s.size {
 			break
 		}
-		s.rankDied(rank, fate{by: by, sure: sure == 1, reason: string(f.b)}, l)
+		s.rankDied(rank, how, l)
 		return nil
 	case frameClosed:
-		rank, last := int(f.u32()), f.u64()
-		if f.bad || rank >= s.size {
+		rank, w, err := parseClosed(body, s.size)
+		if err != nil {
 			break
 		}
 		if rank == l.peer {
 			l.bye = true
 			l.end() // its session takes nothing more; ours says so by ending, too
 		}
-		s.rankClosed(rank, last, l)
+		s.rankClosed(rank, w, l)
 		return nil
 	case frameQuestion:
 		number := f.u64()

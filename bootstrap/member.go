@@ -3,9 +3,9 @@ package bootstrap
 import (
 	"crypto/rand"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap/auth"
@@ -14,9 +14,12 @@ import (
 // member is a rank that has joined.
 type member struct {
 	joinRequest
-	conn net.Conn
-	send sync.Mutex    // held while a frame is written
-	gone chan struct{} // closed when the connection has ended
+	outbox
+	life  awaited       // of the root's watch
+	heard atomic.Int64  // when something came from it, in own time of that watch
+	gone  chan struct{} // closed when the connection has ended
+	late  bool          // it left as its time was over; of who reads from it
+	done  bool          // it has met the others, or was lost, or gave up; under the root's lock
 }
 
 // claimGrace is how long a second claim of a rank waits for the connection of the first to end: a rank that gave up and joins
@@ -27,23 +30,23 @@ func (m *member) who() string {
 	return fmt.Sprintf("%s, pid %d, from %s", m.host, m.pid, m.conn.RemoteAddr())
 }
 
-// write sends a frame; a peer that does not read loses its connection.
-func (m *member) write(frame []byte) {
-	m.send.Lock()
-	defer m.send.Unlock()
-	m.conn.SetWriteDeadline(time.Now().Add(auth.Timeout))
-	if _, err := m.conn.Write(frame); err != nil {
-		m.conn.Close()
+func (m *member) isGone() bool {
+	select {
+	case <-m.gone:
+		return true
+	default:
+		return false
 	}
 }
 
-// enter adds m to the world. It returns the frame that answers m for good, or nil if m is to wait.
-func (r *Root) enter(m *member) []byte {
+// enter adds m to the world and reports whether it is in. If not, it gets an answer that is for good.
+func (r *Root) enter(m *member) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	rank := int(m.rank)
+	m.life.rank = rank
 	old := r.members[rank]
-	again := old != nil && old.token == m.token
-	if old != nil && !again && r.table == nil && r.refusal == nil {
+	if old != nil && old.token != m.token && r.table == nil && r.refusal == nil {
 		r.mu.Unlock()
 		timer := time.NewTimer(claimGrace)
 		select {
@@ -54,44 +57,48 @@ func (r *Root) enter(m *member) []byte {
 		timer.Stop()
 		r.mu.Lock()
 		old = r.members[rank]
-		again = old != nil && old.token == m.token
 	}
-	if r.table != nil && again {
-		defer r.mu.Unlock()
-		return makeFrame(frameTable, r.table.body()) // its first connection broke before it could read the table
+	again := old != nil && old.token == m.token
+	switch {
+	case r.refusal != nil:
+		m.put(makeFrame(frameRefused, r.refusal.body()))
+		return false
+	case r.table != nil && again && !old.done: // its first connection broke before it could read the table
+		old.conn.Close()
+		r.members[rank] = m
+		m.put(makeFrame(frameTable, r.table.body()))
+		return true
+	case r.table != nil:
+		e := &RefusedError{Code: RefusedUsed, Ranks: []int{rank},
+			Text: fmt.Sprintf("this id has already made a world of %d ranks; rank %d (%s) comes too late: one id is for one world", r.world, rank, m.who())}
+		r.log.Warn("refused a rank", "rank", rank, "reason", e.Text)
+		m.put(makeFrame(frameRefused, e.body()))
+		return false
 	}
-	if r.table != nil || r.refusal != nil {
-		defer r.mu.Unlock()
-		e := r.refusal
-		if e == nil {
-			e = &RefusedError{Code: RefusedUsed, Ranks: []int{rank},
-				Text: fmt.Sprintf("this id has already made a world of %d ranks; rank %d (%s) comes too late: one id is for one world", r.world, rank, m.who())}
-			r.log.Warn("refused a rank", "rank", rank, "reason", e.Text)
-		}
-		return makeFrame(frameRefused, e.body())
+	if old != nil && old.isGone() {
+		old = nil // this is its successor
 	}
 	if e := r.checkLocked(m, old); e != nil {
-		r.mu.Unlock()
-		r.refuse(e, false)
-		return makeFrame(frameRefused, e.body())
+		r.refuseLocked(e, false)
+		m.put(makeFrame(frameRefused, e.body()))
+		return false
 	}
 	if old != nil {
 		old.conn.Close()
 	}
 	if r.model == nil {
 		r.model, r.world, r.first = m, int(m.world), time.Now()
+		r.meeting.every, r.meeting.limit = time.Duration(m.heartbeat)*time.Millisecond, time.Duration(m.silentAfter)*time.Millisecond
 	}
 	r.members[rank] = m
 	delete(r.left, rank)
 	r.news = true
 	if len(r.members) == r.world {
-		defer r.mu.Unlock()
-		return r.completeLocked(m)
+		r.completeLocked()
+	} else {
+		m.put(makeFrame(frameProgress, r.progressLocked().body()))
 	}
-	frame := makeFrame(frameProgress, r.progressLocked().body())
-	r.mu.Unlock()
-	m.write(frame)
-	return nil
+	return true
 }
 
 func (r *Root) checkLocked(m, old *member) *RefusedError {
@@ -117,42 +124,57 @@ func (r *Root) checkLocked(m, old *member) *RefusedError {
 	return nil
 }
 
-// leave takes note of a connection that ended.
-func (r *Root) leave(m *member) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer close(m.gone)
-	rank := int(m.rank)
-	if r.members[rank] != m || r.table != nil || r.refusal != nil {
-		return
-	}
-	delete(r.members, rank)
-	r.left[rank] = true
-	r.news = true
-	r.log.Warn("a rank left before the world was complete", "rank", rank, "host", m.host, "pid", m.pid, "peer", m.conn.RemoteAddr())
-}
-
 func (r *Root) progressLocked() progress {
-	p := progress{world: r.world}
+	p := progress{home: r.homeLocked(), world: r.world}
+	var gaveUp []int
 	for rank := range r.world {
+		late, left := r.left[rank]
 		switch {
 		case r.members[rank] != nil:
 			p.joined++
-		case r.left[rank]:
+		case left:
 			p.joined++
-			p.left = append(p.left, rank)
+			if late {
+				gaveUp = append(gaveUp, rank)
+			} else {
+				p.left = append(p.left, rank)
+			}
 		default:
 			p.missing = append(p.missing, rank)
 		}
 	}
+	if len(p.missing)+len(p.left) == 0 {
+		p.left = gaveUp // else they did so because of those
+	}
 	return p
 }
 
-// broadcast writes a frame to many members, each on a goroutine of the root's.
-func (r *Root) broadcastLocked(frame []byte, except *member) {
+// homeLocked returns the rank that lives in this process, if that is one.
+func (r *Root) homeLocked() int {
+	host, _ := os.Hostname()
+	home := nobody
+	for rank, m := range r.members {
+		if int(m.pid) != os.Getpid() || m.host != host {
+			continue
+		}
+		local, err1 := addrPortOf(m.conn.LocalAddr())
+		remote, err2 := addrPortOf(m.conn.RemoteAddr())
+		if err1 != nil || err2 != nil || local.Addr() != remote.Addr() {
+			continue // another host, where the same names and numbers are in use
+		}
+		if home != nobody {
+			return nobody
+		}
+		home = rank
+	}
+	return home
+}
+
+// broadcastLocked sends a frame to all members that it concerns still.
+func (r *Root) broadcastLocked(frame []byte) {
 	for _, m := range r.members {
-		if m != except {
-			r.wg.Go(func() { m.write(frame) })
+		if !m.done {
+			m.put(frame)
 		}
 	}
 }
@@ -161,47 +183,39 @@ func (r *Root) broadcastLocked(frame []byte, except *member) {
 func (r *Root) refuse(e *RefusedError, quietly bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.refuseLocked(e, quietly)
+}
+
+func (r *Root) refuseLocked(e *RefusedError, quietly bool) {
 	if r.refusal != nil || r.table != nil {
 		return
 	}
 	e.Root = r.addr.String()
 	r.refusal = e
-	r.endLocked(makeFrame(frameRefused, e.body()), nil)
+	r.broadcastLocked(makeFrame(frameRefused, e.body()))
+	for _, m := range r.members { // they hang up when they have it, or are cut off in the end
+		m.conn.SetReadDeadline(time.Now().Add(2 * auth.Timeout))
+	}
+	close(r.over)
 	if !quietly {
 		r.log.Error("refused the world", "reason", e.Text)
 	}
 }
 
-// endLocked sends the last frame to all members. They hang up when they have it, or are cut off in the end.
-func (r *Root) endLocked(frame []byte, except *member) {
-	r.broadcastLocked(frame, except)
-	for _, m := range r.members {
-		m.conn.SetReadDeadline(time.Now().Add(2 * auth.Timeout))
-	}
-	close(r.over)
-}
-
-// completeLocked makes the table and sends it to everybody but the last to come, for whom it is returned.
-func (r *Root) completeLocked(last *member) []byte {
-	t := &table{}
+// completeLocked makes the table and sends it to everybody.
+func (r *Root) completeLocked() {
+	t := &table{home: r.homeLocked()}
 	rand.Read(t.nonce[:])
-	e := r.substituteLocked()
-	if e != nil {
-		e.Root = r.addr.String()
-		r.refusal = e
-		r.log.Error("refused the world", "reason", e.Text)
-		frame := makeFrame(frameRefused, e.body())
-		r.endLocked(frame, last)
-		return frame
+	if e := r.substituteLocked(); e != nil {
+		r.refuseLocked(e, false)
+		return
 	}
 	for rank := range r.world {
 		t.addrs = append(t.addrs, r.members[rank].listen)
 	}
-	r.table = t
-	frame := makeFrame(frameTable, t.body())
-	r.endLocked(frame, last)
+	r.table, r.meeting.lost = t, make([]bool, r.world)
+	r.broadcastLocked(makeFrame(frameTable, t.body()))
 	r.log.Info("all ranks joined", "world", r.world, "elapsed", time.Since(r.first))
-	return frame
 }
 
 // substituteLocked replaces loopback addresses, which ranks on this host found themselves behind, where ranks on other hosts

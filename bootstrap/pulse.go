@@ -1,6 +1,9 @@
 package bootstrap
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Defaults of [Config.Heartbeat] and [Config.SilentAfter].
 const (
@@ -47,5 +50,31 @@ func (p *pulse) beat(now time.Duration, ranks []*awaited) (silent, ask []*awaite
 	}
 	next = max(next, time.Millisecond)
 	p.due = now + next
+	return silent, ask, next
+}
+
+// watch is a pulse with a clock, for one goroutine that takes it and others that note what they hear.
+type watch struct {
+	pulse
+	born   time.Time
+	lagged atomic.Int64 // pulse.lag, for those others
+}
+
+func (w *watch) start(every, limit time.Duration) {
+	w.every, w.limit, w.born = every, limit, time.Now()
+}
+
+// own is the own time now, as far as its lag is known.
+func (w *watch) own() time.Duration { return time.Since(w.born) - time.Duration(w.lagged.Load()) }
+
+// rest says that the next beat comes after a whole interval, and returns that. What its caller did until now is no lag.
+func (w *watch) rest() time.Duration {
+	w.due = time.Since(w.born) + w.every
+	return w.every
+}
+
+func (w *watch) take(ranks []*awaited) (silent, ask []*awaited, next time.Duration) {
+	silent, ask, next = w.beat(time.Since(w.born), ranks)
+	w.lagged.Store(int64(w.lag))
 	return silent, ask, next
 }

@@ -16,6 +16,9 @@ const DefaultTimeout = 60 * time.Second
 // refusedFor is how long a peer may refuse connections before it counts as gone. It listened before we learnt its address.
 const refusedFor = 250 * time.Millisecond
 
+// wordFor is the same while ranks meet: most likely it gave up because of another, of whom word is on its way.
+const wordFor = time.Second
+
 // accept takes a link from the hub, or returns the answer after which the connection ends.
 func (s *session) accept(c caller) []byte {
 	s.mu.Lock()
@@ -37,12 +40,9 @@ func (s *session) accept(c caller) []byte {
 	case c.hello.use == forVerdict:
 		return makeFrame(frameWelcome, nil)
 	}
-	l := s.startLinkLocked(c.conn, c.r, from, c.hello.use == forRing)
+	l := s.startLinkLocked(c.conn, c.r, from, c.hello.use, false) // it may have given up waiting
 	l.put(makeFrame(frameWelcome, nil), nil)
 	s.newsLocked(l)
-	if c.hello.use == forRing {
-		s.prev = l
-	}
 	s.changeLocked()
 	return nil
 }
@@ -55,22 +55,22 @@ func (s *session) formRing(ctx context.Context) error {
 	nextRank, prevRank := (s.rank+1)%s.size, (s.rank+s.size-1)%s.size
 	conn, r, err := s.dial(ctx, "connect the ring", nextRank, forRing, s.sendErrorLocked)
 	s.mu.Lock()
-	prevIsHere := s.prev != nil
+	prevIsHere, prevName := s.prev != nil, s.nameLocked(prevRank)
 	if err != nil {
 		s.mu.Unlock()
 		if !prevIsHere && !errors.Is(err, ErrAborted) {
-			err = fmt.Errorf("%w; nor did rank %d connect to %s", err, prevRank, s.addrs[s.rank])
+			err = fmt.Errorf("%w; nor did rank %d connect to %s", err, prevName, s.addrs[s.rank])
 		}
 		return err
 	}
-	s.next = s.startLinkLocked(conn, r, nextRank, true)
+	s.next = s.dialedLocked(conn, r, nextRank)
 	for s.prev == nil {
 		err := s.sendErrorLocked("connect the ring", prevRank)
 		changed := s.changed
 		s.mu.Unlock()
 		if err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("bootstrap: rank %d (%s) did not connect to %s in the ring (is there a firewall in between?): %w",
-				prevRank, s.addrs[prevRank], s.addrs[s.rank], errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()))
+				prevName, s.addrs[prevRank], s.addrs[s.rank], errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()))
 		}
 		if err != nil {
 			return err
@@ -113,6 +113,12 @@ func (s *session) linkTo(ctx context.Context, op string, to int, check func(op s
 		s.mu.Unlock()
 
 		conn, r, err := s.dial(ctx, op, to, forMessages, check)
+		var gone *PeerError
+		if errors.As(err, &gone) && gone.Status == Closed {
+			s.rankClosed(to, farewell{last: unknownLast}, nil)
+		} else if gone != nil {
+			s.rankDied(to, fate{by: s.rank, sure: true, reason: gone.Reason}, nil)
+		}
 		s.mu.Lock()
 		delete(s.dialing, to)
 		close(busy)
@@ -120,9 +126,7 @@ func (s *session) linkTo(ctx context.Context, op string, to int, check func(op s
 			if err = check(op, to); err != nil {
 				conn.Close()
 			} else {
-				l := s.startLinkLocked(conn, r, to, true)
-				l.put(makeFrame(frameBeat, []byte{byte(beatAnswer)}), nil) // that we use it
-				s.newsLocked(l)
+				s.newsLocked(s.dialedLocked(conn, r, to))
 				s.changeLocked()
 			}
 		}
@@ -142,6 +146,7 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 	pause := newBackoff(s.hub.seed, s.rank)
 	address := s.addrs[to].String()
 	var last error
+	var goneAt time.Time // when it was first found to be gone
 	for {
 		conn, err := dialProven(ctx, s.hub.net, address, s.hub.secret, s.hub.service)
 		if err == nil {
@@ -153,15 +158,17 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 		}
 		s.mu.Lock()
 		over := check(op, to)
+		formed, name := s.formed, s.nameLocked(to)
 		s.mu.Unlock()
 		if over != nil {
 			return nil, nil, over
 		}
 		var refused *noEntry
+		var gone *PeerError
 		switch {
 		case errors.As(err, &refused) && refused.entry == entryGivenUp:
 			if err := s.noEntryHere(to, refused); err != nil {
-				return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, to, address, err)
+				return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, name, address, err)
 			}
 			s.mu.Lock()
 			out := s.out
@@ -169,21 +176,32 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 			if out != nil {
 				return nil, nil, &AbortedError{Op: op, Notice: *out}
 			}
-			return nil, nil, &PeerError{Op: op, Rank: to, Addr: address, Status: Dead, Reason: "it gave this rank up"}
+			return nil, nil, &PeerError{Op: op, Rank: name, Addr: address, Status: Dead, Reason: "it gave this rank up"}
 		case errors.As(err, &refused) && refused.entry == entryWrong:
-			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s does not let this rank in: %s", op, to, address, refused.reason)
+			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s does not let this rank in: %s", op, name, address, refused.reason)
 		case errors.As(err, &refused):
-			return nil, nil, &PeerError{Op: op, Rank: to, Addr: address, Status: Closed, Reason: refused.reason}
-		case ctx.Err() == nil && errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedFor:
-			return nil, nil, &PeerError{Op: op, Rank: to, Addr: address, Status: Dead, Reason: "nobody listens there any more: " + err.Error()}
+			gone = &PeerError{Op: op, Rank: name, Addr: address, Status: Closed, Reason: refused.reason}
+			if formed {
+				return nil, nil, gone
+			}
+		case ctx.Err() == nil && errors.Is(err, syscall.ECONNREFUSED):
+			gone = &PeerError{Op: op, Rank: name, Addr: address, Status: s.ended(to), Reason: "nobody listens there any more: " + err.Error()}
 		case ctx.Err() == nil && !transient(err):
-			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, to, address, err)
+			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, name, address, err)
+		}
+		switch {
+		case gone == nil:
+			goneAt = time.Time{}
+		case goneAt.IsZero():
+			goneAt = time.Now()
+		case time.Since(goneAt) > wordFor || formed && time.Since(goneAt) > refusedFor:
+			return nil, nil, gone
 		}
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
 		if ctx.Err() != nil || !pause.wait(ctx) {
-			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s was not reached in %v: %w (last error: %w)", op, to, address,
+			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s was not reached in %v: %w (last error: %w)", op, name, address,
 				time.Since(start).Round(time.Millisecond), errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()), firewallHint(last))
 		}
 	}
@@ -245,7 +263,9 @@ func (s *session) call(ctx context.Context, conn net.Conn, to int, use purpose) 
 	t, body, err := readFrame(r, maxNoEntry)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("rank %d answers, but is not in this session (%016x) yet: %w", to, s.id, ctx.Err())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return nil, fmt.Errorf("rank %d answers, but is not in this session (%016x) yet: %w", s.nameLocked(to), s.id, ctx.Err())
 	case err != nil:
 		return nil, err
 	}

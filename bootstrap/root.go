@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -32,8 +31,9 @@ type RootConfig struct {
 }
 
 // Root brings the ranks of one world together: it collects where each of them listens, and tells all of them when the last
-// has come. It takes part in nothing after that, and tells whoever comes later that the id is used up. Its methods may be
-// called from any goroutine.
+// has come. It watches over them until they have met, so that all hear of one that is lost on the way: whose connection
+// ends without goodbye, or that is silent for the Config.SilentAfter of the first rank. It takes part in nothing after that, and tells
+// whoever comes later that the id is used up. Its methods may be called from any goroutine.
 type Root struct {
 	id      ID
 	addr    netip.AddrPort
@@ -46,11 +46,12 @@ type Root struct {
 	world   int     // 0 until the first rank has joined
 	model   *member // the first that joined; the others must agree with it
 	members map[int]*member
-	left    map[int]bool // joined and went away
+	left    map[int]bool // joined and went away; true: as their time was over
 	news    bool         // since the last progress was sent
 	refusal *RefusedError
-	table   *table        // set when complete
-	over    chan struct{} // closed when refused or complete
+	table   *table // set when complete
+	meeting meeting
+	over    chan struct{} // closed when refused, or when all ranks have met
 	stop    chan struct{} // closed by Close
 	first   time.Time
 }
@@ -66,7 +67,7 @@ func progressEvery(world int) time.Duration {
 	return min(time.Duration(world)*2*time.Millisecond, time.Second)
 }
 
-// ListenRoot starts a root; ctx bounds only this call. The caller closes it after its world is complete or given up.
+// ListenRoot starts a root; ctx bounds only this call. The caller closes it after [Root.Wait], or to give its world up.
 func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err := c.Ports.check(); err != nil {
 		return nil, fmt.Errorf("bootstrap root: %w", err)
@@ -97,6 +98,7 @@ func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		ln.Close()
 		return nil, fmt.Errorf("bootstrap root: %w", err)
 	}
+	r.meeting.start(DefaultHeartbeat, DefaultSilentAfter)
 	gate := &auth.Gate{Secret: r.id.Secret(), Service: rootService, Log: r.log}
 	r.wg.Go(func() {
 		if err := gate.Serve(ln, r.serve); err != nil {
@@ -104,6 +106,7 @@ func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		}
 	})
 	r.wg.Go(r.report)
+	r.wg.Go(r.keepWatch)
 	return r, nil
 }
 
@@ -141,8 +144,8 @@ func (r *Root) ID() ID { return r.id }
 // Addr returns the address that the root listens at.
 func (r *Root) Addr() netip.AddrPort { return r.addr }
 
-// Wait returns nil when all ranks have joined, and a [*RefusedError] when the world is refused, the ranks are not complete in
-// time, or the root is closed first.
+// Wait returns nil when all ranks have joined and met, and a [*RefusedError] when the world is refused, the ranks are not complete in
+// time, one is lost or gives up, or the root is closed first.
 func (r *Root) Wait(ctx context.Context) error {
 	select {
 	case <-r.over:
@@ -157,7 +160,8 @@ func (r *Root) Wait(ctx context.Context) error {
 	}
 }
 
-// Close stops the root and waits until nothing of it is left. Ranks that wait for the world are refused. Closing twice is fine.
+// Close stops the root and waits until nothing of it is left. Ranks that wait for the world are refused; ranks that have the world's
+// table and have not met go on, with nobody to watch over them. Closing twice is fine.
 func (r *Root) Close() error {
 	r.refuse(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had joined"}, true)
 	r.mu.Lock()
@@ -167,7 +171,13 @@ func (r *Root) Close() error {
 		close(r.stop)
 	}
 	for _, m := range r.members {
+		if !m.done && r.table != nil {
+			m.end(makeFrame(frameRootClosed, nil))
+		}
 		m.conn.SetReadDeadline(time.Now().Add(lingerAbort)) // for those that do not take their last frame
+	}
+	if r.table != nil {
+		r.failLocked(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had met"})
 	}
 	r.mu.Unlock()
 	r.ln.Close()
@@ -192,16 +202,18 @@ func (r *Root) serve(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	m := &member{joinRequest: j, conn: conn, gone: make(chan struct{})}
-	if last := r.enter(m); last != nil {
-		m.write(last)
+	m := &member{joinRequest: j, outbox: outbox{conn: conn}, gone: make(chan struct{})}
+	m.heard.Store(int64(r.meeting.own()))
+	if !r.enter(m) {
 		// The peer closes when it has read the answer. Closing first could reset what is still on its way.
 		conn.SetReadDeadline(time.Now().Add(auth.Timeout))
 	}
-	// Nothing more is to come but the end.
-	io.Copy(io.Discard, br)
+	bye, err := r.hear(m, br)
+	close(m.gone)
+	m.end()
+	m.wait()
 	conn.Close()
-	r.leave(m)
+	r.leave(m, bye, err)
 }
 
 // missing is the refusal at the deadline.
@@ -209,7 +221,11 @@ func (r *Root) missing() *RefusedError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.progressLocked()
-	return &RefusedError{Code: RefusedMissing, Ranks: p.missing,
+	ranks := p.missing
+	if len(ranks) == 0 {
+		ranks = p.left
+	}
+	return &RefusedError{Code: RefusedMissing, Ranks: ranks,
 		Text: progressText(p.world, p.joined, p.missing, p.left) + " at the timeout"}
 }
 
@@ -227,17 +243,21 @@ func (r *Root) report() {
 		case <-tick.C:
 		}
 		r.mu.Lock()
+		if r.table != nil {
+			r.mu.Unlock()
+			return
+		}
 		begun := r.world > 0
 		late := begun && time.Since(r.first) >= r.timeout
-		if begun && !late && r.refusal == nil && r.table == nil {
+		if begun && !late && r.refusal == nil {
 			p := r.progressLocked()
 			if r.news && time.Since(sent) >= progressEvery(r.world) {
 				r.news, sent = false, time.Now()
-				r.broadcastLocked(makeFrame(frameProgress, p.body()), nil)
+				r.broadcastLocked(makeFrame(frameProgress, p.body()))
 			}
 			if time.Since(logged) >= logEvery {
 				logged = time.Now()
-				r.log.Info(fmt.Sprintf("%d of %d ranks joined, missing: %s", p.joined-len(p.left), p.world, formatRanks(append(p.left, p.missing...))))
+				r.log.Info(fmt.Sprintf("%d of %d ranks joined, missing: %s", p.joined-len(r.left), p.world, formatRanks(append(p.left, p.missing...))))
 			}
 		}
 		r.mu.Unlock()

@@ -2,11 +2,12 @@ package bootstrap
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 )
 
 // protocolVersion changes whenever a frame does. It is the first thing in a joinRequest, so that any release can read it.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // The services that the handshakes are bound to.
 const (
@@ -32,6 +33,8 @@ type joinRequest struct {
 	arch     string
 	host     string
 	pid      uint32
+	// Config.Heartbeat and Config.SilentAfter, in milliseconds
+	heartbeat, silentAfter uint32
 }
 
 func (j joinRequest) body() []byte {
@@ -48,7 +51,9 @@ func (j joinRequest) body() []byte {
 	b = appendText(b, j.version)
 	b = appendText(b, j.arch)
 	b = appendText(b, j.host)
-	return binary.BigEndian.AppendUint32(b, j.pid)
+	b = binary.BigEndian.AppendUint32(b, j.pid)
+	b = binary.BigEndian.AppendUint32(b, j.heartbeat)
+	return binary.BigEndian.AppendUint32(b, j.silentAfter)
 }
 
 // parseJoin reads only the version of a request of another protocol.
@@ -69,28 +74,36 @@ func parseJoin(body []byte) (joinRequest, error) {
 	}
 	j.wildcard = f.u8() == 1
 	j.version, j.arch, j.host = f.text(), f.text(), f.text()
-	j.pid = f.u32()
+	j.pid, j.heartbeat, j.silentAfter = f.u32(), f.u32(), f.u32()
 	if f.bad || len(f.b) > 0 {
 		return j, &protocolError{"a join request of the wrong length"}
+	}
+	if j.heartbeat == 0 || j.silentAfter/4 < j.heartbeat {
+		return j, &protocolError{fmt.Sprintf("a join request with a heartbeat of %d ms and silence after %d ms", j.heartbeat, j.silentAfter)}
 	}
 	return j, nil
 }
 
+// nobody is in place of a rank that is not known.
+const nobody = -1
+
 // progress is how far a world has come.
 type progress struct {
+	home          int // the rank in whose process the root is, or nobody
 	world, joined int
 	missing, left []int
 }
 
 func (p progress) body() []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(p.world))
+	b := binary.BigEndian.AppendUint32(nil, uint32(p.home))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.world))
 	b = binary.BigEndian.AppendUint32(b, uint32(p.joined))
 	return appendRanks(appendRanks(b, p.missing), p.left)
 }
 
 func parseProgress(body []byte) (progress, error) {
 	f := fields{b: body}
-	p := progress{world: int(f.u32()), joined: int(f.u32())}
+	p := progress{home: int(int32(f.u32())), world: int(f.u32()), joined: int(f.u32())}
 	p.missing, p.left = f.ranks(), f.ranks()
 	if f.bad || len(f.b) > 0 {
 		return p, &protocolError{"a progress frame of the wrong length"}
@@ -114,12 +127,14 @@ func parseRefusal(body []byte, root string) (*RefusedError, error) {
 
 // table is a complete world: where each rank listens.
 type table struct {
+	home  int             // as in progress
 	nonce [nonceSize]byte // fresh for each world, so that nobody of an earlier one gets in
 	addrs []netip.AddrPort
 }
 
 func (t table) body() []byte {
-	b := append(make([]byte, 0, nonceSize+len(t.addrs)*addrSize), t.nonce[:]...)
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+nonceSize+len(t.addrs)*addrSize), uint32(t.home))
+	b = append(b, t.nonce[:]...)
 	for _, a := range t.addrs {
 		b = appendAddr(b, a)
 	}
@@ -127,8 +142,8 @@ func (t table) body() []byte {
 }
 
 func parseTable(body []byte, world int, zone string) (table, error) {
-	var t table
 	f := fields{b: body}
+	t := table{home: int(int32(f.u32()))}
 	copy(t.nonce[:], f.take(nonceSize))
 	if f.bad || len(f.b) != world*addrSize {
 		return t, &protocolError{"an address table of the wrong length"}

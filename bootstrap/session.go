@@ -37,7 +37,9 @@ type Session interface {
 
 	// Sub returns a session of the given ranks alone, which all of them and nobody else call with the same list; its position in
 	// the list is a member's new rank. The new session is independent: it outlives this one, and aborting one does not abort the
-	// other. A member may be in several subs at once. Sub works on an aborted session, too, for the survivors.
+	// other. A member may be in several subs at once. Sub works on an aborted session, too, for the survivors. Errors of Sub give ranks
+	// their numbers in this session. After a Sub that failed on some members, who may count their subs otherwise than the rest, the same
+	// ranks make another only after an Agree: see Regroup.
 	Sub(ctx context.Context, ranks []int) (Session, error)
 
 	// Ask puts a question of at most MaxQuestion bytes to a rank and returns what the function that it gave to Answer says, whatever
@@ -51,6 +53,11 @@ type Session interface {
 
 	// Status says what is known about a rank, without asking it.
 	Status(rank int) Status
+	// Farewell gives the function whose number Close tells the others, in place of an earlier one: how far this rank came, say. It must not
+	// call the session.
+	Farewell(word func() uint64)
+	// FarewellOf returns the number that a rank said when it closed, as far as word of it came here.
+	FarewellOf(rank int) (word uint64, said bool)
 	// Fates gives the end of each other rank once, in the order in which they become known here, those from before the call, too.
 	// All calls return one channel, which holds what nobody reads, and is closed by Close.
 	Fates() <-chan Fate
@@ -116,6 +123,7 @@ type session struct {
 	addrs      []netip.AddrPort // by rank
 	hub        *hub             // nil in a world of one
 	root       io.Closer        // the root that we serve, or nil
+	muster     *muster          // while the ranks of a world meet: the connection to its root; under mu
 	config     *Config          // of the world; only read
 	log        *slog.Logger
 
@@ -128,9 +136,12 @@ type session struct {
 	fate       []fate        // by rank
 	deaths     int           // ranks that are Dead
 	gone       int           // ranks that are Dead or Closed
+	unsettled  int           // ranks that are Closed with unknownLast
 	aborted    *Notice
-	out        *Notice // that others gave this rank up
-	formed     bool    // all members are there
+	out        *Notice       // that others gave this rank up
+	formed     bool          // all members are there
+	word       func() uint64 // or nil: what Close says
+	outer      []int         // of one that Sub makes: the members' numbers in the session that it was called on
 	closing    bool
 	closed     chan struct{} // closed when Close is done
 	notices    chan Notice
@@ -150,12 +161,13 @@ type session struct {
 
 // fate is how a rank ended, if it did.
 type fate struct {
-	status  Status // Unknown, Dead or Closed
-	by      int    // who saw it
-	sure    bool   // if Dead: its connection ended, and not that it was only silent
-	last    uint64 // if Closed: the last collective that it completed
-	private bool   // if Dead: found by this rank while it heard of nobody, and nobody is told
-	reason  string // as by said it
+	status   Status        // Unknown, Dead or Closed
+	by       int           // who saw it
+	sure     bool          // if Dead: its connection ended, and not that it was only silent
+	farewell               // if Closed
+	at       time.Duration // if Closed: when that became known, in the vigil's own time
+	private  bool          // if Dead: found by this rank while it heard of nobody, and nobody is told
+	reason   string        // as by said it
 }
 
 func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, c *Config) *session {
@@ -219,17 +231,40 @@ func (s *session) usableLocked(op string) error {
 		return fmt.Errorf("bootstrap %s: %w", op, ErrClosed)
 	}
 	if s.aborted != nil {
-		return &AbortedError{Op: op, Notice: *s.aborted}
+		return &AbortedError{Op: op, Notice: Notice{From: s.nameLocked(s.aborted.From), Reason: s.aborted.Reason}}
 	}
 	return nil
 }
 
+// nameLocked returns a rank's number for errors: until Sub has returned, that in the session on which it was called.
+func (s *session) nameLocked(rank int) int {
+	if s.formed || s.outer == nil {
+		return rank
+	}
+	return s.outer[rank]
+}
+
 func (s *session) peerErrorLocked(op string, rank int) error {
 	f := s.fate[rank]
-	return &PeerError{Op: op, Rank: rank, Addr: s.addrs[rank].String(), Status: f.status, Reason: f.text(s.rank)}
+	return &PeerError{Op: op, Rank: s.nameLocked(rank), Addr: s.addrs[rank].String(), Status: f.status, Reason: s.reasonLocked(f)}
+}
+
+// reasonLocked is what was seen and who saw it, if that was not this rank.
+func (s *session) reasonLocked(f fate) string {
+	if f.status == Dead && f.by != s.rank {
+		return fmt.Sprintf("%s, seen by rank %d", f.reason, s.nameLocked(f.by))
+	}
+	return f.reason
 }
 
 func (s *session) Close() error {
+	s.mu.Lock()
+	word := s.word
+	s.mu.Unlock()
+	var w farewell
+	if word != nil {
+		w.said, w.word = true, word()
+	}
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
@@ -237,11 +272,12 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.closing = true
+	w.last = s.gathers.completed
 	linger := lingerClose
-	if s.aborted != nil {
+	if s.aborted != nil || !s.formed { // nothing is queued that anybody wants
 		linger = lingerAbort
 	}
-	bye := closedFrame(s.rank, s.gathers.completed)
+	bye := closedFrame(s.rank, w)
 	for l := range s.links {
 		if s.fate[l.peer].status == Dead {
 			l.conn.Close() // nobody there to say goodbye
@@ -253,6 +289,7 @@ func (s *session) Close() error {
 	s.changeLocked()
 	s.mu.Unlock()
 
+	s.leaveRoot()
 	s.cancel()
 	if s.hub != nil {
 		s.hub.leave(s) // no link comes in after this

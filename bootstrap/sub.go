@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,6 +51,7 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 		addrs[i] = s.addrs[r]
 	}
 	sub := newSession(me, subID(s.id, list, agreed, count), addrs, s.hub, s.config)
+	sub.outer = ranks
 	if sub.hub != nil {
 		if err := sub.hub.enter(sub); err != nil {
 			sub.hub = nil // never entered
@@ -65,11 +65,16 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 	stop := s.passOn(sub, ranks, wasAborted)
 	err = sub.form(ctx, "Sub")
 	stop()
-	if err != nil {
-		return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x; ranks after this are positions in that list) failed after %v: %w",
-			ranks, sub.id, time.Since(start).Round(time.Millisecond), err)
+	if err == nil {
+		return sub, nil
 	}
-	return sub, nil
+	s.mu.Lock()
+	if end := s.endLocked(wasAborted); end != nil && !errors.Is(err, ErrDead) {
+		err = &AbortedError{Op: "Sub", Notice: *end}
+	}
+	s.mu.Unlock()
+	return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x) failed after %v: %w",
+		ranks, sub.id, time.Since(start).Round(time.Millisecond), err)
 }
 
 // passOn tells sub, until stop is called, what this session gets to know about its members, over whom sub does not watch before all are
@@ -83,18 +88,16 @@ func (s *session) passOn(sub *session, ranks []int, wasAborted bool) (stop func(
 			var dead []fate
 			var who []int
 			s.mu.Lock()
-			changed, end := s.changed, s.out
-			if !wasAborted && s.aborted != nil {
-				end = s.aborted
-			}
+			changed, end := s.changed, s.endLocked(wasAborted)
 			for i, r := range ranks {
 				if f := s.fate[r]; f.status == Dead {
+					f.reason = s.reasonLocked(f)
 					dead, who = append(dead, f), append(who, i)
 				}
 			}
 			s.mu.Unlock()
 			for i, f := range dead {
-				sub.rankDied(who[i], fate{by: sub.rank, sure: f.sure, reason: f.text(s.rank)}, nil)
+				sub.rankDied(who[i], fate{by: sub.rank, sure: f.sure, reason: f.reason}, nil)
 			}
 			if end != nil {
 				sub.Abort(&AbortedError{Op: "Sub", Notice: *end})
@@ -106,6 +109,14 @@ func (s *session) passOn(sub *session, ranks []int, wasAborted bool) (stop func(
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// endLocked returns why a Sub that began when the session was aborted or not cannot go on, or nil.
+func (s *session) endLocked(wasAborted bool) *Notice {
+	if s.out == nil && !wasAborted {
+		return s.aborted
+	}
+	return s.out
 }
 
 // form connects the ring and meets all members on it. If it fails it tells the others and closes the session.
@@ -120,14 +131,22 @@ func (s *session) form(ctx context.Context, op string) error {
 	}
 	stop()
 	s.mu.Lock()
+	dead := false
 	if err == nil {
 		s.formed = true
+	} else if why := s.deadLocked(op); why != nil {
+		// All hear of it who hear of this rank's end, and before that: so it is what all of them say.
+		dead, err = true, why
 	} else if why := s.collectiveErrorLocked(op, 1); ctx.Err() == nil && why != nil {
 		err = why
 	}
 	s.mu.Unlock()
 	if err == nil {
 		return nil
+	}
+	if dead {
+		s.Close()
+		return err
 	}
 	if ctx.Err() != nil && !errors.Is(err, ErrAborted) {
 		if absent := s.absent(); len(absent) > 0 {
@@ -137,6 +156,16 @@ func (s *session) form(ctx context.Context, op string) error {
 	s.Abort(err)
 	s.Close()
 	return err
+}
+
+// deadLocked returns the error of a call that needs all ranks, if some are dead.
+func (s *session) deadLocked(op string) error {
+	for r, f := range s.fate {
+		if f.status == Dead {
+			return s.peerErrorLocked(op, r)
+		}
+	}
+	return nil
 }
 
 // whileWhole returns a context that ends with ctx, and when the session is aborted or a rank is gone, so that it cannot be formed any
@@ -175,7 +204,6 @@ func (s *session) absent() (ranks []int) {
 	defer cancel()
 	var asking errgroup.Group
 	asking.SetLimit(absentAtOne)
-	var mu sync.Mutex
 	for d := 1; d < min(s.size, absentRanks); d++ {
 		to := (s.rank + d) % s.size
 		asking.Go(func() error {
@@ -186,9 +214,9 @@ func (s *session) absent() (ranks []int) {
 			defer conn.Close()
 			var no *noEntry
 			if _, err = s.call(ctx, conn, to, forAsking); errors.As(err, &no) {
-				mu.Lock()
-				ranks = append(ranks, to)
-				mu.Unlock()
+				s.mu.Lock()
+				ranks = append(ranks, s.nameLocked(to))
+				s.mu.Unlock()
 			}
 			return nil
 		})

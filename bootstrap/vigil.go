@@ -13,9 +13,7 @@ import (
 // also closes that ring again where ranks are gone, so that news reaches all who can be reached: each rank sees to it that it
 // has a link to the next living one.
 type vigil struct {
-	pulse
-	born    time.Time
-	lagged  atomic.Int64   // pulse.lag, for readers
+	watch
 	heard   []atomic.Int64 // by rank, in own time
 	wake    chan struct{}  // one token: fates or asked-for ranks changed
 	over    map[int]*awaited
@@ -33,7 +31,7 @@ type vigil struct {
 const maxCalling = 128
 
 func (v *vigil) init(size int, every, limit time.Duration) {
-	v.every, v.limit, v.born = every, limit, time.Now()
+	v.start(every, limit)
 	v.heard = make([]atomic.Int64, size)
 	v.wake = make(chan struct{}, 1)
 	v.over, v.wanted, v.calling = map[int]*awaited{}, map[int]int{}, map[int]bool{}
@@ -43,9 +41,6 @@ func (v *vigil) init(size int, every, limit time.Duration) {
 func (v *vigil) hear(rank int) {
 	v.heard[rank].Store(int64(v.own()))
 }
-
-// own is the own time now, as far as its lag is known.
-func (v *vigil) own() time.Duration { return time.Since(v.born) - time.Duration(v.lagged.Load()) }
 
 func (v *vigil) rouse() {
 	select {
@@ -70,9 +65,8 @@ func (s *session) releaseLocked(rank int) {
 // keepVigil runs until the session is closed.
 func (s *session) keepVigil() {
 	v := &s.vigil
-	timer := time.NewTimer(v.every)
+	timer := time.NewTimer(v.rest())
 	defer timer.Stop()
-	v.due = time.Since(v.born) + v.every
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -82,8 +76,7 @@ func (s *session) keepVigil() {
 		}
 		s.mu.Lock()
 		ranks := s.watchedLocked()
-		silent, ask, next := v.beat(time.Since(v.born), ranks)
-		v.lagged.Store(int64(v.lag))
+		silent, ask, next := v.take(ranks)
 		for _, a := range ask {
 			if l := s.to[a.rank]; l != nil {
 				l.beat(beatAsk)
@@ -93,6 +86,7 @@ func (s *session) keepVigil() {
 		if !s.hearsLocked() {
 			v.lone = own
 		}
+		s.settleLocked(own)
 		alone := s.aloneLocked()
 		if !alone {
 			s.publishLocked()
@@ -175,15 +169,6 @@ func (s *session) callUp(rank int) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.vigil.limit)
 	defer cancel()
 	_, err := s.linkTo(ctx, "connect to a neighbour", rank, s.peerGoneLocked)
-	var peer *PeerError
-	if errors.As(err, &peer) {
-		switch peer.Status {
-		case Dead:
-			s.rankDied(rank, fate{by: s.rank, sure: true, reason: peer.Reason}, nil)
-		case Closed:
-			s.rankClosed(rank, unknownLast, nil)
-		}
-	}
 	s.mu.Lock()
 	delete(s.vigil.calling, rank)
 	s.mu.Unlock()

@@ -48,6 +48,9 @@ func causeOf(err error) *cause {
 	if errors.As(err, &peer) {
 		c.ranks = []int{int(peer.Key.Peer)}
 	}
+	if errors.Is(err, bootstrap.ErrDead) {
+		c.class = "peer gone"
+	}
 	var gone *bootstrap.PeerError
 	if errors.As(err, &gone) {
 		c.class, c.ranks = "peer gone", []int{gone.Rank}
@@ -70,22 +73,6 @@ func causeOf(err error) *cause {
 		c.class = "timeout"
 	}
 	return c
-}
-
-// among translates numbers of ranks that are positions in a list.
-func (c *cause) among(ranks []int) *cause {
-	of := func(r int) int {
-		if r < 0 || r >= len(ranks) {
-			return r
-		}
-		return ranks[r]
-	}
-	d := *c
-	d.ranks, d.from = nil, of(c.from)
-	for _, r := range c.ranks {
-		d.ranks = append(d.ranks, of(r))
-	}
-	return &d
 }
 
 // culprits are the ranks to blame for a failed call. Who aborted a communicator of its own will is one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/transport"
 )
 
@@ -57,13 +57,16 @@ type Comm struct {
 // them are there. It fails at the latest after Config.InitTimeout or when ctx ends, with an [*Error] that names the ranks that
 // are missing, or that were there before us and have left again. The caller owns the result and must Close it.
 func New(ctx context.Context, cfg Config) (*Comm, error) {
-	env, err := ConfigFromEnv(os.Getenv)
+	from := settings.Process()
+	from.File = cfg.File
+	loaded, set, err := LoadConfig(from)
 	if err != nil {
 		return nil, err
 	}
-	if cfg, err = cfg.or(env).withDefaults(); err != nil {
+	if cfg, err = cfg.or(loaded).withDefaults(); err != nil {
 		return nil, err
 	}
+	tell(cfg.Logger, set)
 	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
 	defer cancel()
 	start := time.Now()

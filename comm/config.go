@@ -5,20 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
-	"github.com/gccl-project/gccl/transport/faulty"
 	"github.com/gccl-project/gccl/transport/mem"
 )
 
-// Config says who we are and how to work. What is zero is taken from the environment of the process (see ConfigFromEnv), then
-// from defaults, so the zero value works under a launcher. New checks it once and names the field and value that it
+// Config says who we are and how to work. What is zero is taken from files and the environment of the process (see LoadConfig),
+// then from defaults, so the zero value works under a launcher. New checks it once and names the field and value that it
 // cannot use.
 type Config struct {
 	// Rank and Size: which member of how many. Size 0 means: from the environment, gccl's own (GCCL_RANK,
@@ -28,6 +27,8 @@ type Config struct {
 	// the environment. One rank alone needs none.
 	ID bootstrap.ID
 
+	// File is the configuration file. Empty: the one that GCCL_CONFIG names, or none.
+	File string
 	// Transport is "auto": the best for each pair (shared memory where it can be proven, else TCP); or "shm", "tcp": that
 	// one or an error; or "mem": Memory.
 	Transport string
@@ -35,6 +36,9 @@ type Config struct {
 	Algorithm string
 	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
 	Interface string
+
+	// CPU names the kernels that fold host memory, of cpu.Implementations. Empty: the fastest. All give the same bits.
+	CPU string
 
 	InitTimeout time.Duration // of New and Split; 0: 60 s
 	CallTimeout time.Duration // of every call; 0: 10 min
@@ -69,76 +73,49 @@ type Config struct {
 // Transports are what Config.Transport may say.
 var transports = []string{"auto", "shm", "tcp", "mem"}
 
-// ConfigFromEnv returns the configuration that the environment asks for, apart from rank, size and id:
+// LoadConfig returns the configuration that the files and variables of the sources ask for, apart from rank, size and id, and
+// the settings it comes from. Package settings says which source goes before which, and `gccl config` shows what came of it:
 //
+//	GCCL_CONFIG          a file, TOML or JSON, with the names that `gccl config` lists
 //	GCCL_TRANSPORT       auto, shm, tcp
 //	GCCL_ALGO            name of an algorithm
 //	GCCL_SOCKET_IFNAME   interface filter: eth, =eth1, ^docker,lo
+//	GCCL_CPU             avx2, generic: the kernels that fold host memory
 //	GCCL_HOSTID          host identity
 //	GCCL_SHM_DIR         directory for shared memory
 //	GCCL_PORT_RANGE      LOW-HIGH
-//	GCCL_CHECK           crc
+//	GCCL_CHECK           none, crc
 //	GCCL_RECORDER        directory for records of failures, see gccl recorder
 //	GCCL_INIT_TIMEOUT, GCCL_CALL_TIMEOUT, GCCL_WARN_AFTER   durations such as 30s
 //	GCCL_DEBUG           debug, info, warn, error: what is logged to stderr
 //	GCCL_FAULTS          fault injection for tests, see transport/faulty
 //	GCCL_FIRST_SEQ       number of the first message, for tests
-func ConfigFromEnv(getenv func(string) string) (Config, error) {
+func LoadConfig(from settings.Sources) (Config, *settings.Set, error) {
 	var c Config
-	c.Transport, c.Algorithm = getenv("GCCL_TRANSPORT"), getenv("GCCL_ALGO")
-	c.Interface, c.HostID, c.ShmDir, c.Recorder = getenv("GCCL_SOCKET_IFNAME"), getenv("GCCL_HOSTID"), getenv("GCCL_SHM_DIR"), getenv("GCCL_RECORDER")
-	for name, to := range map[string]*time.Duration{"GCCL_INIT_TIMEOUT": &c.InitTimeout, "GCCL_CALL_TIMEOUT": &c.CallTimeout, "GCCL_WARN_AFTER": &c.WarnAfter} {
-		if s := getenv(name); s != "" {
-			d, err := time.ParseDuration(s)
-			if err != nil || d <= 0 {
-				return c, fmt.Errorf("comm: %s=%q is not a positive duration such as 30s", name, s)
-			}
-			*to = d
+	rows := table()
+	list := make([]settings.Setting, len(rows))
+	for i, row := range rows {
+		list[i] = row.Setting
+	}
+	set, err := settings.Resolve(list, otherVariables, ignoredNCCL, from)
+	if err == nil {
+		err = fitTogether(set)
+	}
+	if err != nil {
+		return c, nil, fmt.Errorf("comm: configuration: %w", err)
+	}
+	for i, v := range set.Values {
+		if v.Text != "" && rows[i].put != nil {
+			rows[i].put(&c, v.Text)
 		}
 	}
-	switch s := getenv("GCCL_CHECK"); s {
-	case "":
-	case "crc":
-		c.Checksum = true
-	default:
-		return c, fmt.Errorf("comm: GCCL_CHECK=%q, want crc or nothing", s)
-	}
-	if s := getenv("GCCL_PORT_RANGE"); s != "" {
-		low, high, ok := strings.Cut(s, "-")
-		l, err1 := strconv.ParseUint(low, 10, 16)
-		h, err2 := strconv.ParseUint(high, 10, 16)
-		if !ok || err1 != nil || err2 != nil || l == 0 || l > h {
-			return c, fmt.Errorf("comm: GCCL_PORT_RANGE=%q, want LOW-HIGH within 1-65535", s)
-		}
-		c.Ports = bootstrap.PortRange{Low: uint16(l), High: uint16(h)}
-	}
-	if s := getenv("GCCL_FIRST_SEQ"); s != "" {
-		n, err := strconv.ParseUint(s, 0, 64)
-		if err != nil {
-			return c, fmt.Errorf("comm: GCCL_FIRST_SEQ=%q is not a number", s)
-		}
-		c.FirstSeq = n
-	}
-	if s := getenv("GCCL_FAULTS"); s != "" {
-		hook, err := faulty.Parse(s)
-		if err != nil {
-			return c, fmt.Errorf("comm: GCCL_FAULTS: %w", err)
-		}
-		c.Hook = hook
-	}
-	if s := getenv("GCCL_DEBUG"); s != "" {
-		logger, err := stderrLogger(s)
-		if err != nil {
-			return c, err
-		}
-		c.Logger = logger
-	}
-	return c, nil
+	return c, set, nil
 }
 
 // or takes what is zero from another configuration.
 func (c Config) or(e Config) Config {
 	c.Transport, c.Algorithm, c.Interface = cmp.Or(c.Transport, e.Transport), cmp.Or(c.Algorithm, e.Algorithm), cmp.Or(c.Interface, e.Interface)
+	c.CPU = cmp.Or(c.CPU, e.CPU)
 	c.HostID, c.ShmDir, c.Recorder = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir), cmp.Or(c.Recorder, e.Recorder)
 	c.InitTimeout, c.CallTimeout, c.WarnAfter = cmp.Or(c.InitTimeout, e.InitTimeout), cmp.Or(c.CallTimeout, e.CallTimeout), cmp.Or(c.WarnAfter, e.WarnAfter)
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
@@ -196,11 +173,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Algorithm != "" && !knownAlgorithm(c.Algorithm) {
 		return c, fmt.Errorf("comm: Config.Algorithm is %q, want one of %v", c.Algorithm, algorithmNames())
 	}
+	if _, err := cpu.Choose(c.CPU); err != nil {
+		return c, fmt.Errorf("comm: Config.CPU: %w", err)
+	}
 	if c.Size < 0 || c.Rank < 0 || c.Size > 0 && c.Rank >= c.Size {
 		return c, fmt.Errorf("comm: Config.Rank is %d of Size %d", c.Rank, c.Size)
 	}
 	if c.Logger == nil {
-		c.Logger, _ = stderrLogger("warn")
+		c.Logger = stderrLogger("warn")
 	}
 	if c.Driver == nil {
 		c.Driver = processDriver()

@@ -23,7 +23,9 @@ type testimony struct {
 	state *rankState
 	err   error // no answer
 	dead  string
-	left  bool // it is not dead, but has closed the communicator
+	left  bool   // it is not dead, but has closed the communicator
+	begun uint64 // if it left, and said so: the last collective that it began
+	said  bool
 }
 
 // finding is what a look at other ranks' states comes to.
@@ -53,9 +55,13 @@ func diagnose(me int, k stuck, ask func(rank int) testimony) finding {
 		asked[r] = true
 		t := ask(r)
 		switch {
+		case t.left && k.lane < 0 && t.said && t.begun < k.seq:
+			dead = append(dead, r) // nothing can be on its way
+			words = append(words, fmt.Sprintf("%s; the last that it had begun is sequence %d", t.dead, t.begun))
+			continue
 		case t.left:
 			left = append(left, r)
-			words = append(words, fmt.Sprintf("rank %d is gone: %s", r, t.dead))
+			words = append(words, t.dead)
 			continue
 		case t.dead != "":
 			dead = append(dead, r)

@@ -36,6 +36,8 @@ func TestDiagnose(t *testing.T) {
 		{"late, since one is late in the call before", []int{1}, map[int]testimony{1: {state: &rankState{Begun: 2, Calls: []callState{{2, sum, false}}, Waits: []int{4}}}, 4: behind(1, true)}, "late", []int{4}, []string{"rank 4 has not called sequence 3: it began 1"}},
 		{"late, in the call before, for us", []int{1}, map[int]testimony{1: {state: &rankState{Begun: 2, Calls: []callState{{2, sum, false}}, Waits: []int{0}}}}, "late", []int{1}, nil},
 		{"closed", []int{1, 2}, map[int]testimony{1: behind(2, true), 2: {dead: "it closed the communicator", left: true}}, "left", []int{2}, nil},
+		{"closed before the call", []int{2}, map[int]testimony{2: {dead: "it closed the communicator", left: true, said: true, begun: 2}}, "peer gone", []int{2}, []string{"it had begun is sequence 2"}},
+		{"closed, and may have sent before", []int{2}, map[int]testimony{2: {dead: "it closed the communicator", left: true, said: true, begun: 3}}, "left", []int{2}, nil},
 		{"another count", []int{1}, map[int]testimony{1: {state: &rankState{Begun: 3, Calls: []callState{{3, other, false}}}}}, "mismatch", []int{1}, []string{"rank 1 called all_reduce of 1022 float sum by ring, rank 0 all_reduce of 1024 float sum by ring (sequence 3)"}},
 		{"another count, found behind a rank that waits", []int{1}, map[int]testimony{1: in(2), 2: {state: &rankState{Begun: 4, Calls: []callState{{3, other, true}, {4, sum, false}}}}}, "mismatch", []int{2}, nil},
 		{"a dead one outweighs a late one", []int{1, 2}, map[int]testimony{1: behind(2, true), 2: {dead: "rank 2 is gone: its process ended"}}, "peer gone", []int{2}, []string{"rank 2 is gone: its process ended"}},

@@ -3,13 +3,17 @@ package comm_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/transport"
 )
 
 // TestUC06_MissingAtInit: the error of New is the same kind of thing as a call's, and blames who is not there.
@@ -30,5 +34,94 @@ func TestUC06_MissingAtInit(t *testing.T) {
 		if !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || len(e.Ranks) != 1 || e.Ranks[0] != 2 || e.Elapsed <= 0 {
 			t.Errorf("rank %d: %v (%+v), want a timeout of init that blames rank 2", r, err, e)
 		}
+	})
+}
+
+// TestUC27_SplitGivenUpByOne: where one rank gives a Split up, at whatever moment, that either was made on all ranks, or the communicator has
+// failed on all, soon: nobody is left with one in which the ranks no longer count alike. The survivors, which are all of them, go on.
+func TestUC27_SplitGivenUpByOne(t *testing.T) {
+	made, failed := 0, 0
+	for k := range 24 {
+		after := time.Duration(k*k) * 8 * time.Microsecond
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: "127.0.0.1:0"})
+		require.NoError(t, err)
+		comms, children, errs := make([]*comm.Comm, 3), make([]*comm.Comm, 3), make([]error, 3)
+		each(3, func(r int) {
+			if comms[r], errs[r] = comm.New(ctx, comm.Config{Rank: r, Size: 3, ID: root.ID(), Transport: "shm", Logger: slog.New(slog.DiscardHandler)}); errs[r] == nil {
+				errs[r] = comms[r].Barrier(ctx)
+			}
+		})
+		require.NoError(t, errors.Join(errs...))
+		each(3, func(r int) {
+			mine, stop := context.WithCancel(ctx)
+			defer stop()
+			if r == 1 {
+				defer time.AfterFunc(after, stop).Stop()
+			}
+			children[r], errs[r] = comms[r].Split(mine, 0, 0)
+		})
+		if errors.Join(errs...) == nil {
+			made++
+		} else {
+			failed++
+			each(3, func(r int) { // whatever its own Split said
+				begun := time.Now()
+				_, err := comms[r].Split(ctx, 0, 0)
+				if !errors.Is(err, comm.ErrAborted) || time.Since(begun) > 10*time.Second {
+					t.Errorf("cancelled after %v: rank %d: Split again after %v: %v, want ErrAborted", after, r, time.Since(begun), err)
+				}
+				again, err := comms[r].Shrink(ctx)
+				if err != nil {
+					t.Errorf("cancelled after %v: rank %d: Shrink: %v", after, r, err)
+					return
+				}
+				defer again.Close()
+				child, err := again.Split(ctx, 0, 0)
+				if err != nil || child.Size() != 3 {
+					t.Errorf("cancelled after %v: rank %d: Split of what Shrink gave: %v", after, r, err)
+					return
+				}
+				defer child.Close()
+				if err := child.Barrier(ctx); err != nil {
+					t.Errorf("cancelled after %v: rank %d: %v", after, r, err)
+				}
+			})
+		}
+		each(3, func(r int) {
+			if children[r] != nil {
+				children[r].Close()
+			}
+			comms[r].Close()
+		})
+		root.Close()
+		cancel()
+	}
+	t.Logf("%d were made, %d failed", made, failed)
+	require.Positive(t, failed)
+}
+
+// A call that needs a rank which closed before it came to that call fails at once: nothing of that rank can be on its way.
+func TestCallAfterAPeerClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts(t, 4)
+		children, errs := make([]*comm.Comm, 4), make([]error, 4)
+		each(4, func(r int) { children[r], errs[r] = h.comms[r].Split(background, 0, 0) })
+		require.NoError(t, errors.Join(errs...))
+		defer each(4, func(r int) { children[r].Close() })
+		time.Sleep(2 * time.Second)
+		children[2].Close() // no call on it has connected anybody, and the endpoints stay, for the others
+		each(4, func(r int) {
+			if r == 2 {
+				return
+			}
+			began := time.Now()
+			x := []float32{1}
+			err := comm.AllReduce(background, children[r], x, x, kernels.Sum)
+			var e *comm.Error
+			if !errors.As(err, &e) || !errors.Is(err, transport.ErrGone) || len(e.Ranks) != 1 || e.Ranks[0] != 2 || time.Since(began) > 2*time.Second {
+				t.Errorf("rank %d after %v: %v, want at once that rank 2 is gone", r, time.Since(began), err)
+			}
+		})
 	})
 }

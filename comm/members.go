@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -114,9 +113,6 @@ func (c *Comm) child(ctx context.Context, op string, broken <-chan struct{}, mem
 		waiting.Wait()
 		if err != nil {
 			why := causeOf(err)
-			if strings.Contains(err.Error(), "positions in that list") {
-				why = why.among(members)
-			}
 			why.secondhand = broken != nil && why.class == "peer gone"
 			if broken != nil && errors.As(err, new(*bootstrap.AbortedError)) {
 				// Another member gave it up. If that is because of what befell c, we shall hear; else c is as before.

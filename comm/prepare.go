@@ -112,7 +112,11 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 	p.algorithm, p.lanes = choice.Algorithm, choice.Lanes
 	opt := collective.Options{InPlace: sig.inPlace}
 	if kind.Reduces() && kind != collective.Barrier {
-		if err := p.reduction(c.Size()); err != nil {
+		device, err := cpu.Choose(c.family.cfg.CPU)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.reduction(device, c.Size()); err != nil {
 			return nil, err
 		}
 		opt.Scale = p.preMul != nil
@@ -162,8 +166,8 @@ func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tun
 }
 
 // reduction finds the kernels of the redop.
-func (p *prepared) reduction(ranks int) (err error) {
-	if p.fold, err = cpu.Reducer(p.dtype, p.redop); err != nil {
+func (p *prepared) reduction(device cpu.Implementation, ranks int) (err error) {
+	if p.fold, err = device.Reducer(p.dtype, p.redop); err != nil {
 		return argument("%w", err)
 	}
 	if p.redop != kernels.Avg {
@@ -171,9 +175,9 @@ func (p *prepared) reduction(ranks int) (err error) {
 	}
 	if p.dtype.IsFloat() {
 		p.factor = 1 / float64(ranks)
-		p.preMul, err = cpu.PreMul(p.dtype)
+		p.preMul, err = device.PreMul(p.dtype)
 	} else {
-		p.post, err = cpu.PostDiv(p.dtype)
+		p.post, err = device.PostDiv(p.dtype)
 	}
 	return err
 }

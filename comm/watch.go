@@ -80,6 +80,7 @@ func (c *Comm) verdict() error {
 func (c *Comm) watch() {
 	defer c.watcher.Done()
 	defer close(c.judged)
+	c.session.Farewell(c.begun) // before Close, which waits for us
 	fates := c.session.Fates()
 	var death *cause
 	var doom <-chan time.Time
@@ -416,7 +417,9 @@ func (c *Comm) askAll(ranks []int) map[int]testimony {
 func (c *Comm) ask(ctx context.Context, r int) testimony {
 	b, err := c.session.Ask(ctx, r, nil)
 	if why := c.left(r); why != nil {
-		return testimony{dead: why.text, left: c.session.Status(r) == bootstrap.Closed}
+		t := testimony{dead: why.text, left: c.session.Status(r) == bootstrap.Closed}
+		t.begun, t.said = c.session.FarewellOf(r)
+		return t
 	}
 	if err != nil {
 		return testimony{err: err}
@@ -426,4 +429,11 @@ func (c *Comm) ask(ctx context.Context, r int) testimony {
 		return testimony{err: fmt.Errorf("its answer makes no sense: %w", err)}
 	}
 	return testimony{state: &s}
+}
+
+// begun is the sequence number of the last collective that we began.
+func (c *Comm) begun() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seq
 }

@@ -53,7 +53,9 @@ var may = map[string][]string{
 	"transport/verbs/internal/": {},
 	"kernels/cuda/internal/":    {},
 
-	"comm":    {"kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
+	"comm/settings": {"github.com/pelletier/go-toml"},
+
+	"comm":    {"comm/settings", "kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
 	"comm/kv": {"comm", "kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
 
 	"examples/":          {"comm", "kernels"},
@@ -65,7 +67,7 @@ var may = map[string][]string{
 	"cmd/libnccl":        {"..."},
 	"tests":              {"...", "golang.org/x/sys"},
 	"tests/":             {"...", "golang.org/x/sys"},
-	"tests/peers":        {"gonum.org/v1/plot"}, // runs gccl as its users do: a process
+	"tests/peers":        {"cmd/gccl/bench", "gonum.org/v1/plot"}, // runs gccl as its users do, as a process; from bench are the words for sizes
 }
 
 // Tests may import these besides; they stand below what they test as little as it does.

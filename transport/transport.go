@@ -219,4 +219,8 @@ type Fate struct {
 	Twice bool          // the message arrives twice
 	Delay time.Duration // the message and those behind it arrive that much later
 	Flip  int           // if > 0, bit Flip-1 of the payload is flipped on its way
+
+	// Of mem alone; other transports let the message pass.
+	Reorder  bool // the next message of the stream arrives before it; where none follows, it arrives when the sender closes
+	Truncate int  // if > 0, so many bytes of the payload's end are lost on its way, or all there are
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gccl-project/gccl/cmd/gccl/bench"
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
 	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/comm/settings"
 )
 
 // benchFlags are what the command line of a benchmark says.
@@ -211,7 +212,7 @@ func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
 func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	cc, err := comm.ConfigFromEnv(os.Getenv)
+	cc, _, err := comm.LoadConfig(settings.Process())
 	if err != nil {
 		return usageError{err}
 	}

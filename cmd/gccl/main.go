@@ -31,14 +31,14 @@ func gccl(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q; want bench, run, recorder or version", args[0])
+				return fmt.Errorf("unknown command %q; want bench, run, config, recorder or version", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(benchCommand(), runCommand(), recorderCommand(), versionCommand())
+	root.AddCommand(benchCommand(), configCommand(), runCommand(), recorderCommand(), versionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -13,7 +13,7 @@ import (
 // three times as many.
 
 func BenchmarkReduce(b *testing.B) {
-	for _, op := range []kernels.RedOp{kernels.Sum, kernels.Max} {
+	for _, op := range []kernels.RedOp{kernels.Sum, kernels.Prod, kernels.Max, kernels.Min} {
 		for _, d := range kernels.DTypes() {
 			for _, nsrc := range []int{2, 8} {
 				if op == kernels.Sum || nsrc == 2 {
@@ -33,10 +33,25 @@ func BenchmarkReduceShort(b *testing.B) {
 	}
 }
 
-// More than the caches hold.
+// More than the first caches hold, and more than all do.
 func BenchmarkReduceLong(b *testing.B) {
-	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16} {
-		b.Run(fmt.Sprintf("%s/2srcs/64MiB", d), func(b *testing.B) { benchmarkReduce(b, d, kernels.Sum, 2, 64<<20) })
+	for _, d := range []kernels.DType{kernels.Float32, kernels.Float16, kernels.Bfloat16, kernels.Int8} {
+		for _, mib := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/2srcs/%dMiB", d, mib), func(b *testing.B) { benchmarkReduce(b, d, kernels.Sum, 2, mib<<20) })
+		}
+	}
+}
+
+// What memory allows: a copy of the same size.
+func BenchmarkCopy(b *testing.B) {
+	for _, mib := range []int{1, 64} {
+		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) {
+			p := buffers(kernels.Int8, 2, mib<<20)
+			b.SetBytes(int64(mib) << 20)
+			for b.Loop() {
+				cpu.Copy(p[0], p[1], mib<<20)
+			}
+		})
 	}
 }
 

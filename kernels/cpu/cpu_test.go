@@ -2,7 +2,9 @@ package cpu_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -18,6 +20,22 @@ func TestImplementations(t *testing.T) {
 	}
 	for _, m := range all {
 		t.Run(m.Name(), func(t *testing.T) { kernelstest.Run(t, m) })
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, m := range cpu.Implementations() {
+		chosen, err := cpu.Choose(m.Name())
+		same(t, err, nil)
+		same(t, chosen.Name(), m.Name())
+	}
+	best, err := cpu.Choose("")
+	same(t, err, nil)
+	same(t, best.Name(), cpu.Implementations()[0].Name())
+	_, err = cpu.Choose("avx1024")
+	var value *kernels.ValueError
+	if !errors.As(err, &value) || !strings.HasSuffix(value.Accepted, "generic") {
+		t.Errorf("an impossible choice gives %v", err)
 	}
 }
 
@@ -141,31 +159,70 @@ func FuzzReduce(f *testing.F) {
 		op := kernels.RedOp(int(redop) % len(kernels.RedOps()))
 		sources := 1 + int(nsrc)%12
 		n := len(data) / sources / d.Size()
-		srcs := make([][]byte, sources)
-		for k := range srcs {
-			srcs[k] = data[k*n*d.Size():][:n*d.Size()]
-		}
-		target := int(place) % (sources + 1)
-		want := kernelstest.Reduce(d, op, srcs)
+		f := newFold(d, sources, n, int(place), data)
+		want := kernelstest.Reduce(d, op, f.srcs)
 		for _, m := range cpu.Implementations() {
 			kernel, err := m.Reducer(d, op)
 			if err != nil {
 				t.Fatal(err)
 			}
-			words := make([][]uint64, sources+1) // the last is a destination apart
-			pointers := make([]unsafe.Pointer, sources+1)
-			for k := range words {
-				words[k] = make([]uint64, n*d.Size()/8+1)
-				pointers[k] = unsafe.Pointer(&words[k][0])
-				if k < sources {
-					copy(unsafe.Slice((*byte)(pointers[k]), n*d.Size()), srcs[k])
-				}
-			}
-			kernel(pointers[target], pointers[:sources], n)
-			got := unsafe.Slice((*byte)(pointers[target]), n*d.Size())
-			if !bytes.Equal(got, want) {
-				t.Fatalf("%s: %s %s, %d sources, in place at %d:\n got %x\nwant %x", m.Name(), d, op, sources, target, got, want)
+			if got := f.run(func(dst unsafe.Pointer, srcs []unsafe.Pointer) { kernel(dst, srcs, n) }); !bytes.Equal(got, want) {
+				t.Fatalf("%s: %s %s, %d sources, in place at %d:\n got %x\nwant %x", m.Name(), d, op, sources, f.target, got, want)
 			}
 		}
 	})
+}
+
+// FuzzPreMul is as FuzzReduce, for the scaled sum.
+func FuzzPreMul(f *testing.F) {
+	for _, d := range kernels.DTypes() {
+		if d.IsFloat() {
+			f.Add(uint8(d), uint8(2), uint8(1), int8(1), 1.0/3, kernelstest.Random(d, 70, 1))
+		}
+	}
+	f.Fuzz(func(t *testing.T, dtype, nsrc, place uint8, scaled int8, factor float64, data []byte) {
+		d := []kernels.DType{kernels.Float16, kernels.Float32, kernels.Float64, kernels.Bfloat16}[dtype%4]
+		sources := 1 + int(nsrc)%12
+		n := len(data) / sources / d.Size()
+		which := max(kernels.AllSources, int(scaled)%sources)
+		f := newFold(d, sources, n, int(place), data)
+		want := kernelstest.PreMul(d, f.srcs, which, factor)
+		for _, m := range cpu.Implementations() {
+			kernel, err := m.PreMul(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.run(func(dst unsafe.Pointer, srcs []unsafe.Pointer) { kernel(dst, srcs, n, which, factor) }); !bytes.Equal(got, want) {
+				t.Fatalf("%s: %s, %d sources, in place at %d, %d scaled by %v:\n got %x\nwant %x", m.Name(), d, sources, f.target, which, factor, got, want)
+			}
+		}
+	})
+}
+
+// A fuzzFold is a fold of the fuzzer's bytes.
+type fuzzFold struct {
+	srcs   [][]byte
+	size   int // bytes of each
+	target int // the source that is the destination; len(srcs): one apart
+}
+
+func newFold(d kernels.DType, sources, n, place int, data []byte) fuzzFold {
+	f := fuzzFold{make([][]byte, sources), n * d.Size(), place % (sources + 1)}
+	for k := range f.srcs {
+		f.srcs[k] = data[k*f.size:][:f.size]
+	}
+	return f
+}
+
+// run gives the kernel copies of the sources and returns the destination.
+func (f fuzzFold) run(kernel func(dst unsafe.Pointer, srcs []unsafe.Pointer)) []byte {
+	pointers := make([]unsafe.Pointer, len(f.srcs)+1)
+	for k := range pointers {
+		pointers[k] = unsafe.Pointer(unsafe.SliceData(make([]uint64, f.size/8+1)))
+		if k < len(f.srcs) {
+			copy(unsafe.Slice((*byte)(pointers[k]), f.size), f.srcs[k])
+		}
+	}
+	kernel(pointers[f.target], pointers[:len(f.srcs)])
+	return unsafe.Slice((*byte)(pointers[f.target]), f.size)
 }

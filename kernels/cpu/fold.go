@@ -6,39 +6,42 @@ import (
 	"github.com/gccl-project/gccl/kernels"
 )
 
-func sum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
-	if n <= 0 {
-		return
+// A span is a Reduce of elements from…to-1 of all buffers.
+type span = func(dst unsafe.Pointer, srcs []unsafe.Pointer, from, to int)
+
+// whole is a span from the first element on.
+func whole(f span) Reduce {
+	return func(dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
+		if n > 0 {
+			f(dst, srcs, 0, n)
+		}
 	}
-	d := unsafe.Slice((*T)(dst), n)
+}
+
+func sum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, from, to int) {
+	d := at[T](dst, from, to)
 	switch len(srcs) {
 	case 2:
-		sum2(d, at[T](srcs[0], 0, n), at[T](srcs[1], 0, n))
+		sum2(d, at[T](srcs[0], from, to), at[T](srcs[1], from, to))
 	case 3:
-		sum3(d, at[T](srcs[0], 0, n), at[T](srcs[1], 0, n), at[T](srcs[2], 0, n))
+		sum3(d, at[T](srcs[0], from, to), at[T](srcs[1], from, to), at[T](srcs[2], from, to))
 	case 4:
-		sum4(d, at[T](srcs[0], 0, n), at[T](srcs[1], 0, n), at[T](srcs[2], 0, n), at[T](srcs[3], 0, n))
+		sum4(d, at[T](srcs[0], from, to), at[T](srcs[1], from, to), at[T](srcs[2], from, to), at[T](srcs[3], from, to))
 	default:
-		fold(kernels.Sum, d, srcs)
+		fold(kernels.Sum, d, srcs, from)
 	}
 }
 
-func prod[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
-	if n > 0 {
-		fold(kernels.Prod, unsafe.Slice((*T)(dst), n), srcs)
-	}
+func prod[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, from, to int) {
+	fold(kernels.Prod, at[T](dst, from, to), srcs, from)
 }
 
-func maximum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
-	if n > 0 {
-		fold(kernels.Max, unsafe.Slice((*T)(dst), n), srcs)
-	}
+func maximum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, from, to int) {
+	fold(kernels.Max, at[T](dst, from, to), srcs, from)
 }
 
-func minimum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
-	if n > 0 {
-		fold(kernels.Min, unsafe.Slice((*T)(dst), n), srcs)
-	}
+func minimum[T element](dst unsafe.Pointer, srcs []unsafe.Pointer, from, to int) {
+	fold(kernels.Min, at[T](dst, from, to), srcs, from)
 }
 
 // at returns elements i to j of src.
@@ -47,20 +50,20 @@ func at[T any](src unsafe.Pointer, i, j int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(src, uintptr(i)*unsafe.Sizeof(zero))), j-i)
 }
 
-// fold runs any number of sources in one pass over memory.
-func fold[T element](op kernels.RedOp, d []T, srcs []unsafe.Pointer) {
+// fold runs any number of sources, from an element on, in one pass over memory.
+func fold[T element](op kernels.RedOp, d []T, srcs []unsafe.Pointer, from int) {
 	var zero T
 	switch {
 	case len(srcs) == 1:
-		canonical(d, at[T](srcs[0], 0, len(d)))
+		canonical(d, at[T](srcs[0], from, from+len(d)))
 	case len(srcs) == 2:
-		combine(op, d, at[T](srcs[0], 0, len(d)), at[T](srcs[1], 0, len(d)))
+		combine(op, d, at[T](srcs[0], from, from+len(d)), at[T](srcs[1], from, from+len(d)))
 	case uintptr(len(d))*unsafe.Sizeof(zero) <= unsafe.Sizeof(small{}):
 		var block small // clearing a block is most of a short fold
-		foldBlocks(op, d, srcs, at[T](unsafe.Pointer(&block), 0, int(unsafe.Sizeof(block)/unsafe.Sizeof(zero))))
+		foldBlocks(op, d, srcs, from, at[T](unsafe.Pointer(&block), 0, int(unsafe.Sizeof(block)/unsafe.Sizeof(zero))))
 	default:
 		var block large
-		foldBlocks(op, d, srcs, at[T](unsafe.Pointer(&block), 0, int(unsafe.Sizeof(block)/unsafe.Sizeof(zero))))
+		foldBlocks(op, d, srcs, from, at[T](unsafe.Pointer(&block), 0, int(unsafe.Sizeof(block)/unsafe.Sizeof(zero))))
 	}
 }
 
@@ -72,10 +75,11 @@ type (
 )
 
 // foldBlocks folds more than two sources, a block of elements at a time.
-func foldBlocks[T element](op kernels.RedOp, d []T, srcs []unsafe.Pointer, block []T) {
+func foldBlocks[T element](op kernels.RedOp, d []T, srcs []unsafe.Pointer, from int, block []T) {
 	last := len(srcs) - 1
-	for i := 0; i < len(d); i += len(block) {
-		j := min(i+len(block), len(d))
+	to := from + len(d)
+	for i := from; i < to; i += len(block) {
+		j := min(i+len(block), to)
 		partial := block[:j-i]
 		k := 2
 		if op == kernels.Sum && last > 3 {
@@ -89,7 +93,7 @@ func foldBlocks[T element](op kernels.RedOp, d []T, srcs []unsafe.Pointer, block
 		for ; k < last; k++ {
 			combine(op, partial, partial, at[T](srcs[k], i, j))
 		}
-		combine(op, d[i:j], partial, at[T](srcs[last], i, j))
+		combine(op, d[i-from:j-from], partial, at[T](srcs[last], i, j))
 	}
 }
 

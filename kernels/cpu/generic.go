@@ -2,11 +2,11 @@ package cpu
 
 import "github.com/gccl-project/gccl/kernels"
 
-// genericReduce returns the plain Go fold. The functions are spelled out, so that each is compiled
-// for its type and none is a closure made at look-up.
-func genericReduce(d kernels.DType, op kernels.RedOp) Reduce { return genericFolds[d][op] }
+// A spanSet has a span for every type and operator.
+type spanSet [10][4]span
 
-var genericFolds = [...][4]Reduce{
+// genericSpans are plain Go. The functions are spelled out, so that each is compiled for its type.
+var genericSpans = spanSet{
 	kernels.Int8:     {kernels.Sum: sum[int8], kernels.Prod: prod[int8], kernels.Max: maximum[int8], kernels.Min: minimum[int8]},
 	kernels.Uint8:    {kernels.Sum: sum[uint8], kernels.Prod: prod[uint8], kernels.Max: maximum[uint8], kernels.Min: minimum[uint8]},
 	kernels.Int32:    {kernels.Sum: sum[int32], kernels.Prod: prod[int32], kernels.Max: maximum[int32], kernels.Min: minimum[int32]},
@@ -19,18 +19,9 @@ var genericFolds = [...][4]Reduce{
 	kernels.Bfloat16: {kernels.Sum: sumBFloat16, kernels.Prod: prodBFloat16, kernels.Max: maximumBFloat16, kernels.Min: minimumBFloat16},
 }
 
-func genericPreMul(d kernels.DType) PreMulReduce {
-	switch d {
-	case kernels.Float16:
-		return preMulHalf
-	case kernels.Bfloat16:
-		return preMulBFloat16
-	case kernels.Float32:
-		return preMul[float32]
-	case kernels.Float64:
-		return preMul[float64]
-	}
-	return nil
+// genericPreMuls has nil for integer types.
+var genericPreMuls = [10]preMulSpan{
+	kernels.Float16: preMulHalf, kernels.Bfloat16: preMulBFloat16, kernels.Float32: preMul[float32], kernels.Float64: preMul[float64],
 }
 
 func genericPostDiv(d kernels.DType) PostDivide {

@@ -1,29 +1,61 @@
 package cpu
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gccl-project/gccl/kernels"
 )
 
 // An Implementation is one complete set of kernels. It is a small value; its methods are what the
-// package's functions of the same names are, on this set.
+// package's functions of the same names are, on this set. The zero Implementation is none and may not be used.
 type Implementation struct {
 	name    string
-	reduce  func(kernels.DType, kernels.RedOp) Reduce // valid arguments; Avg never
-	preMul  func(kernels.DType) PreMulReduce          // nil for an integer type
-	postDiv func(kernels.DType) PostDivide            // nil for a floating-point type
+	reduce  *[10][4]Reduce                 // Avg never
+	preMul  *[10]PreMulReduce              // nil for an integer type
+	postDiv func(kernels.DType) PostDivide // nil for a floating-point type
 }
 
 // generic is plain Go. The other sets are held to its bits.
-var generic = Implementation{name: "generic", reduce: genericReduce, preMul: genericPreMul, postDiv: genericPostDiv}
+var generic = newGeneric()
 
-// best is what the package's functions use.
-var best = Implementations()[0]
+func newGeneric() Implementation {
+	m := Implementation{name: "generic", reduce: new([10][4]Reduce), preMul: new([10]PreMulReduce), postDiv: genericPostDiv}
+	for d, row := range genericSpans {
+		for op, f := range row {
+			m.reduce[d][op] = whole(f)
+		}
+	}
+	for d, f := range genericPreMuls {
+		if f != nil {
+			m.preMul[d] = wholePreMul(f)
+		}
+	}
+	return m
+}
+
+// implementations are all that this build has and this processor can run, best first.
+var implementations = append(accelerated(), generic)
 
 // Implementations returns the sets that this build has and this processor can run, best first; the
 // last is always "generic". The slice is the caller's.
-func Implementations() []Implementation { return append(accelerated(), generic) }
+func Implementations() []Implementation { return slices.Clone(implementations) }
+
+// Choose returns the set of that name, or the best one for "". It is a *[kernels.ValueError] to ask for one that this build and
+// processor have not: the error says what they have.
+func Choose(name string) (Implementation, error) {
+	if name == "" {
+		return implementations[0], nil
+	}
+	var have []string
+	for _, m := range implementations {
+		if m.name == name {
+			return m, nil
+		}
+		have = append(have, m.name)
+	}
+	return Implementation{}, &kernels.ValueError{What: "set of kernels that this machine can run", Value: name, Accepted: strings.Join(have, ", ")}
+}
 
 // Name returns a short name of the set, such as "generic".
 func (m Implementation) Name() string { return m.name }
@@ -39,7 +71,7 @@ func (m Implementation) Reducer(d kernels.DType, op kernels.RedOp) (Reduce, erro
 	if op == kernels.Avg {
 		op = kernels.Sum
 	}
-	return m.reduce(d, op), nil
+	return m.reduce[d][op], nil
 }
 
 // PreMul is as the function [PreMul].
@@ -47,7 +79,7 @@ func (m Implementation) PreMul(d kernels.DType) (PreMulReduce, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	if f := m.preMul(d); f != nil {
+	if f := m.preMul[d]; f != nil {
 		return f, nil
 	}
 	return nil, m.unsupported("PreMul", d)

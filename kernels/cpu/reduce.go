@@ -19,9 +19,12 @@
 //	}
 //	sum(mine, []unsafe.Pointer{fromRank0, mine, fromRank2}, count)
 //
-// The kernels come in implementations ([Implementations]): plain Go, which is always there, and
-// whatever the build and the processor add. All of them give the same bits.
+// The kernels come in implementations: plain Go ("generic"), which is always there, and what the build and the processor
+// add: "avx2" on amd64, unless the build has the tag purego. All of them give the same bits. The package's functions use the
+// best one; [Choose] takes another.
 package cpu
+
+//go:generate go -C _asm run . -out ../zavx2_amd64.s -stubs ../zavx2_amd64.go -pkg cpu
 
 import (
 	"unsafe"
@@ -46,16 +49,18 @@ type PostDivide = func(dst unsafe.Pointer, n int, divisor int64)
 // Reducer returns the fold for d and op. Avg gives the fold for Sum: its scaling is apart, done by
 // [PreMul] for floating-point types and by [PostDiv] for integers. An unknown d or op is a
 // *[kernels.ValueError].
-func Reducer(d kernels.DType, op kernels.RedOp) (Reduce, error) { return best.Reducer(d, op) }
+func Reducer(d kernels.DType, op kernels.RedOp) (Reduce, error) {
+	return implementations[0].Reducer(d, op)
+}
 
 // PreMul returns the pre-multiplying Sum fold for a floating-point type; an average of n ranks is
 // this fold with factor 1/n. An integer type is a *[kernels.UnsupportedError], an unknown one a
 // *[kernels.ValueError].
-func PreMul(d kernels.DType) (PreMulReduce, error) { return best.PreMul(d) }
+func PreMul(d kernels.DType) (PreMulReduce, error) { return implementations[0].PreMul(d) }
 
 // PostDiv returns the division for an integer type. A floating-point type is a
 // *[kernels.UnsupportedError], an unknown one a *[kernels.ValueError].
-func PostDiv(d kernels.DType) (PostDivide, error) { return best.PostDiv(d) }
+func PostDiv(d kernels.DType) (PostDivide, error) { return implementations[0].PostDiv(d) }
 
 // Copy copies bytes from src to dst, which may overlap in any way. With bytes ≤ 0 nothing is
 // touched.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/comm/settings"
 )
 
 // Rank is a rank process, as its job sees it. One goroutine may use it.
@@ -83,7 +84,7 @@ func newRank() (*Rank, error) {
 // World returns the configuration of this rank in world i of the launch, 0 ≤ i < Launch.Worlds: each can be joined once. The rest is
 // from the environment; what is wrong with that ends the process.
 func (r *Rank) World(i int) comm.Config {
-	c, err := comm.ConfigFromEnv(os.Getenv)
+	c, _, err := comm.LoadConfig(settings.Process())
 	if err != nil {
 		r.Fatal(err)
 	}

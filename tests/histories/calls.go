@@ -1,7 +1,6 @@
 package histories
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,20 +43,15 @@ func (r *rank) calls(i int, s *Step) error {
 		if f.Step == i && f.Call == k && f.Ranks != nil && f.Ranks[0] == r.number {
 			switch f.Kind {
 			case NoCall:
-				if !r.takesPart(c, m) {
-					break
-				}
 				r.job.struck.Store(true)
 				r.job.tracef("STRIKE: %v", f)
 				r.away = true
 			case OddCall:
-				if r.takesPart(c, m) {
-					odd = true
-					r.job.struck.Store(true)
-					r.job.tracef("STRIKE: %v", f)
-					if len(m.ranks) == 2 || c.Messages != nil {
-						r.job.blame(m.ranks...)
-					}
+				odd = true
+				r.job.struck.Store(true)
+				r.job.tracef("STRIKE: %v", f)
+				if len(m.ranks) == 2 || c.Messages != nil {
+					r.job.blame(m.ranks...)
 				}
 			}
 			if r.away {
@@ -81,10 +75,11 @@ func (r *rank) calls(i int, s *Step) error {
 	return err
 }
 
-// takesPart reports whether the call has something for the rank to do, which others miss if it does not.
-func (r *rank) takesPart(c Call, m *member) bool {
-	n := len(m.ranks)
-	if n == 1 {
+// takesPart reports whether the call of those members, ranks in the world, has something for the rank to do, which others miss if
+// it does not.
+func takesPart(c Call, members []int, rank int) bool {
+	n := len(members)
+	if n < 2 {
 		return false
 	}
 	if c.Messages == nil {
@@ -92,7 +87,7 @@ func (r *rank) takesPart(c Call, m *member) bool {
 	}
 	return slices.ContainsFunc(c.Messages, func(g Message) bool {
 		from, to := g.From%n, g.To%n
-		return from != to && g.Count > 0 && (m.ranks[from] == r.number || m.ranks[to] == r.number)
+		return from != to && g.Count > 0 && (members[from] == rank || members[to] == rank)
 	})
 }
 
@@ -117,12 +112,15 @@ func (r *rank) make(i int, s *Step, deeds []*deed) error {
 		mode = Grouped // one after the other they would wait for each other
 	}
 	limit := r.job.CallTimeout + 8*time.Second
+	ended := func(d *deed, err error, at time.Time) outcome {
+		return outcome{step: i, what: d.call.Kind.String(), members: d.on.ranks, err: err, at: at, took: at.Sub(began), limit: limit, number: d.number, pair: d.pair, waited: mode == Blocking || mode == Parallel}
+	}
 	end := func(d *deed, err error, at time.Time) error {
+		r.check(i, d, err)
 		if mode == Blocking {
 			r.checkClosed(i, d, err, at)
 		}
-		r.check(i, d, err)
-		return r.note(outcome{step: i, what: d.call.Kind.String(), members: d.on.ranks, err: err, at: at, took: at.Sub(began), limit: limit, number: d.number, pair: d.pair, waited: mode == Blocking || mode == Parallel})
+		return r.note(ended(d, err, at))
 	}
 	switch mode {
 	case Blocking:
@@ -164,11 +162,15 @@ func (r *rank) make(i int, s *Step, deeds []*deed) error {
 		began = time.Now()
 		var waits sync.WaitGroup
 		for k, d := range deeds {
-			waits.Go(func() { errs[k], ats[k] = d.pending.Wait(r.ctx), time.Now() })
+			waits.Go(func() {
+				errs[k] = d.pending.Wait(r.ctx)
+				ats[k] = time.Now()
+				r.check(i, d, errs[k])
+			})
 		}
 		waits.Wait()
 		for k, d := range deeds {
-			errs[k] = end(d, errs[k], ats[k])
+			errs[k] = r.note(ended(d, errs[k], ats[k]))
 		}
 		return errors.Join(errs...)
 	}
@@ -188,7 +190,8 @@ func (r *rank) checkClosed(i int, d *deed, err error, at time.Time) {
 	}
 }
 
-// check looks at the memory of a call that has returned, and poisons it: nobody may touch it any more.
+// check looks at the memory of a call that has returned, and poisons it at once: nobody may read or write it any more. Calls that
+// end at the same time may be checked at the same time.
 func (r *rank) check(i int, d *deed, err error) {
 	if d.call.Kind == comm.KindBarrier {
 		return
@@ -218,15 +221,15 @@ func (r *rank) check(i int, d *deed, err error) {
 		if len(b) < guard {
 			continue
 		}
-		if tail := b[len(b)-guard:]; !bytes.Equal(tail, bytes.Repeat([]byte{guarding}, guard)) && !bytes.Equal(tail, bytes.Repeat([]byte{poison}, guard)) {
+		if tail := b[len(b)-guard:]; !all(tail, guarding) && !all(tail, poison) {
 			r.job.fault("%s: memory behind it was overwritten: %x", where(), tail)
 		}
 	}
 	for _, b := range [][]byte{d.src, d.dst} {
-		for k := range b {
-			b[k] = poison
-		}
+		fill(b, poison)
+		r.mu.Lock()
 		r.poisoned = append(r.poisoned, b)
+		r.mu.Unlock()
 	}
 }
 
@@ -247,11 +250,9 @@ func (r *rank) outBlocks(d *deed) int {
 // checkPoison sees that memory of calls that had returned was left alone.
 func (r *rank) checkPoison() {
 	for _, b := range r.poisoned {
-		for k := range b {
-			if b[k] != poison {
-				r.job.fault("rank %d: byte %d of %d was written after its call had returned", r.number, k, len(b))
-				return
-			}
+		if !all(b, poison) {
+			r.job.fault("rank %d: %d bytes were written after their call had returned: %x", r.number, len(b), b[:min(len(b), 64)])
+			return
 		}
 	}
 }

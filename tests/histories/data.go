@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -9,7 +10,9 @@ import (
 
 // value is element i of rank's data for the call id: small, so that reductions are exact in every type.
 func value(id uint64, rank, i int, op kernels.RedOp) int {
-	x := int(mix(id, uint64(rank)<<32|uint64(i)) >> 40)
+	h := id + uint64(rank)*0x9e3779b97f4a7c15 + uint64(i)*0xd1342543de82ef95
+	h = (h ^ h>>32) * 0xbf58476d1ce4e5b9
+	x := int(h >> 40)
 	if op == kernels.Prod {
 		return 1 + x%2
 	}
@@ -27,6 +30,19 @@ func apply(op kernels.RedOp, a, b int) int {
 	}
 	return min(a, b)
 }
+
+// fill sets all bytes of b to x.
+func fill(b []byte, x byte) {
+	if len(b) > 0 {
+		b[0] = x
+		for n := 1; n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
+		}
+	}
+}
+
+// all reports whether all bytes of b are x.
+func all(b []byte, x byte) bool { return len(b) == 0 || b[0] == x && bytes.Equal(b[1:], b[:len(b)-1]) }
 
 func put(b []byte, t kernels.DType, v int) {
 	switch t {

@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/bootstrap/bootstraptest"
+	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/transport/mem"
 )
@@ -30,9 +34,11 @@ type job struct {
 	log    *slog.Logger
 
 	strikes   sync.WaitGroup
+	stricken  chan struct{} // closed when the fault has begun to happen, if it is not one of a message or call
 	over      chan struct{}
 	struck    atomic.Bool
 	struckAt  atomic.Int64 // time
+	dwelt     atomic.Uint64
 	mu        sync.Mutex
 	members   map[uint64][]int // of communicators, by id: their ranks in the world
 	survivors map[uint64]bool  // ids of communicators made after the fault
@@ -60,7 +66,8 @@ const patience = 5 * time.Minute
 // Run runs the history. It must be called in a testing/synctest bubble. Trace, if not nil, is told what happens. A rank that
 // does not come to an end is a panic, with the stacks of all goroutines.
 func (h History) Run(trace func(format string, args ...any)) Result {
-	j := &job{History: h, net: bootstraptest.New(), began: time.Now(), trace: trace, log: slog.New(slog.DiscardHandler), over: make(chan struct{}), members: map[uint64][]int{}, survivors: map[uint64]bool{}, culprits: slices.Clone(h.Fault.Ranks)}
+	goroutines := runtime.NumGoroutine()
+	j := &job{History: h, net: bootstraptest.New(), began: time.Now(), trace: trace, log: slog.New(slog.DiscardHandler), stricken: make(chan struct{}), over: make(chan struct{}), members: map[uint64][]int{}, survivors: map[uint64]bool{}, culprits: slices.Clone(h.Fault.Ranks)}
 	if trace != nil {
 		j.log = slog.New(slog.NewTextHandler(tracer{j}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -73,6 +80,7 @@ func (h History) Run(trace func(format string, args ...any)) Result {
 	if h.RootApart {
 		at = host(100)
 	}
+	j.memory.Credit, j.memory.Dwell = h.credit(), j.dwell
 	root, err := bootstrap.ListenRoot(context.Background(), bootstrap.RootConfig{Address: at + ":" + rootPort, Network: j.net.Host(at), Timeout: h.InitTimeout, Log: j.log})
 	if err != nil {
 		panic(err)
@@ -109,7 +117,7 @@ func (h History) Run(trace func(format string, args ...any)) Result {
 		for _, q := range j.ranks {
 			where = append(where, fmt.Sprintf("rank %d: %v", q.number, q.doing.Load()))
 		}
-		panic(fmt.Sprintf("after %v of virtual time ranks have not come to an end: %q", patience, where))
+		panic(fmt.Sprintf("after %v of virtual time ranks have not come to an end: %q; wrong: %q", patience, where, j.wrong))
 	}
 	took := time.Since(j.began)
 	time.Sleep(10 * time.Millisecond) // the goroutine of a driver that looks whether calls are in flight sleeps up to 5 ms
@@ -127,6 +135,12 @@ func (h History) Run(trace func(format string, args ...any)) Result {
 	if endpoints, links := j.memory.Len(); endpoints+links != 0 {
 		j.fault("%d endpoints and %d links are open after all ranks closed", endpoints, links)
 	}
+	synctest.Wait()
+	if runtime.NumGoroutine() > goroutines { // perhaps the runtime's
+		if left := leftovers(); len(left) > 0 { // they may go on for ever: this cannot end well
+			panic(fmt.Sprintf("%d goroutines are left; wrong: %q\n%s", len(left), j.wrong, strings.Join(left, "\n\n")))
+		}
+	}
 	res := Result{Wrong: j.wrong, Struck: j.struck.Load(), Virtual: took}
 	for _, q := range j.ranks {
 		if q.shrunk {
@@ -134,6 +148,17 @@ func (h History) Run(trace func(format string, args ...any)) Result {
 		}
 	}
 	return res
+}
+
+// leftovers are the stacks of the bubble's goroutines but those that run the test.
+func leftovers() (left []string) {
+	stacks := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if head, _, _ := strings.Cut(g, "\n"); strings.Contains(head, "synctest bubble") && !strings.Contains(g, "testing/synctest.") {
+			left = append(left, g)
+		}
+	}
+	return left
 }
 
 // tracer writes log lines to the trace.
@@ -196,8 +221,8 @@ func (j *job) register(id uint64, members []int) {
 func (j *job) config(r *rank) comm.Config {
 	return comm.Config{
 		Rank: r.number, Size: j.Ranks, ID: j.root.ID(), Transport: "mem", Memory: j.memory.Host(host(r.number)), Network: r.network(),
-		Driver: newDriver(), Lanes: j.Lanes, MaxMessage: j.MaxMessage, Algorithm: j.Algorithm, Checksum: j.Checksum, FirstSeq: j.FirstSeq,
-		InitTimeout: j.InitTimeout, CallTimeout: j.CallTimeout, WarnAfter: time.Second, HostID: host(r.number), Logger: j.log.With("at", r.number), Hook: r.hook,
+		Driver: engine.NewSimulatedDriver(), Lanes: j.Lanes, MaxMessage: j.MaxMessage, Algorithm: j.Algorithm, Checksum: j.Checksum, FirstSeq: j.FirstSeq,
+		InitTimeout: j.InitTimeout, CallTimeout: j.CallTimeout, WarnAfter: time.Second, HostID: j.node(r.number), Logger: j.log.With("at", r.number), Hook: r.hook,
 	}
 }
 

@@ -113,25 +113,11 @@ func (j *job) condemn(o outcome) string {
 		return "" // one against one: which of the two is odd cannot be known, and both are named
 	}
 	blamed := o.blamed(j)
-	if goneText.MatchString(o.err.Error()) && len(blamed) > 0 && !slices.ContainsFunc(blamed, func(q int) bool { return !j.ranks[q].finished.Load() }) {
-		// News of a rank that closed stops at a neighbour that closes, too; who hears of neither, and finds nobody there, takes
-		// it to be dead.
-		return ""
-	}
-	if j.Fault.Kind == Drop && errors.Is(o.err, comm.ErrTimeout) {
+	if (j.Fault.Kind == Drop || j.Fault.Kind == Reorder) && errors.Is(o.err, comm.ErrTimeout) {
 		return "" // no later message tells of the loss: then nobody can say between whom it was, but that all are in the call
 	}
-	if o.what == "New" {
-		// Before the ranks have met, nobody knows more than from whom nothing came, or who went away again; and nothing at all
-		// without the root.
-		if slices.ContainsFunc(blamed, func(q int) bool { return slices.Contains(j.culprits, q) }) || !j.RootApart && slices.Contains(j.culprits, 0) {
-			return ""
-		}
-		if errors.As(o.err, new(*bootstrap.PeerError)) || errors.As(o.err, new(*bootstrap.AbortedError)) {
-			if !slices.ContainsFunc(blamed, func(q int) bool { return q < 0 || j.ranks[q].joined.Load() }) {
-				return "" // those who went away did so because they could not join either
-			}
-		}
+	if o.what == "New" && !j.RootApart && slices.Contains(j.culprits, 0) {
+		return "" // the root went with rank 0, perhaps before the others had heard where it lives
 	}
 	if len(blamed) == 0 {
 		return "failed with an error that blames nobody"
@@ -153,8 +139,7 @@ func numbers(ranks []int) (s []string) {
 
 var (
 	ranksText = regexp.MustCompile(`; ranks \[([0-9 ]*)\]; `)
-	tieText   = regexp.MustCompile(`rank (\d+) called [^;]*, but ranks \[(\d+)\] called`)
-	goneText  = regexp.MustCompile(`is gone: (nobody listens there|its process ended)`)
+	tieText   = regexp.MustCompile(`(?:^|: )rank (\d+) called [^;,]*, but ranks \[(\d+)\] called`)
 	leftText  = regexp.MustCompile(`joined and left again: ([0-9, -]+)`)
 	otherText = regexp.MustCompile(`rank (\d+) (?:at \S+|\(\S+\)) (?:was not reached|is dead|did not connect)`)
 )
@@ -173,7 +158,7 @@ func (o outcome) blamed(j *job) (ranks []int) {
 	var call *comm.Error
 	if errors.As(o.err, &call) {
 		members := o.members
-		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil {
+		if id, err := strconv.ParseUint(call.Comm, 16, 64); err == nil && call.Op != "init" {
 			j.mu.Lock()
 			if m := j.members[id]; m != nil { // else it never came to be
 				members = m
@@ -260,7 +245,7 @@ const haste = 15 * time.Millisecond
 
 // judgeHaste sees that nobody slept while there was something to do, in histories without fault or delay.
 func (j *job) judgeHaste() {
-	if j.Fault.Kind != None || j.MemDelay > 0 {
+	if j.Fault.Kind != None || j.MemDelay > 0 || j.Dwell > 0 {
 		return
 	}
 	type key struct{ step, number, pair int }

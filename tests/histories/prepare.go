@@ -117,12 +117,7 @@ func (r *rank) oddly(c Call, n int) Call {
 
 // equip gives the deed its memory: of src and dst bytes, with data in src, and a guard behind both.
 func (r *rank) equip(d *deed, src, dst int) {
-	fill := func(b []byte) []byte {
-		for i := range b {
-			b[i] = guarding
-		}
-		return b
-	}
+	guarded := func(b []byte) []byte { fill(b, guarding); return b }
 	elem := d.call.DType.Size()
 	write := func(b []byte, n int) {
 		for i := range n / elem {
@@ -132,19 +127,19 @@ func (r *rank) equip(d *deed, src, dst int) {
 	me, block := slices.Index(d.on.ranks, r.number), d.call.Count*elem
 	switch {
 	case d.inPlace && d.call.Kind == comm.KindAllGather:
-		d.dst = fill(r.alloc(d.on, dst+guard))
+		d.dst = guarded(r.alloc(d.on, dst+guard))
 		d.src = d.dst[me*block : (me+1)*block]
 		write(d.src, src)
 	case d.inPlace && d.call.Kind == comm.KindReduceScatter:
-		d.src = fill(r.alloc(d.on, src+guard))
+		d.src = guarded(r.alloc(d.on, src+guard))
 		write(d.src, src)
 		d.dst = d.src[me*block : (me+1)*block]
 	case d.inPlace:
-		d.dst = fill(r.alloc(d.on, max(src, dst)+guard))
+		d.dst = guarded(r.alloc(d.on, max(src, dst)+guard))
 		d.src = d.dst
 		write(d.src, src)
 	default:
-		d.src, d.dst = fill(r.alloc(d.on, src+guard)), fill(r.alloc(d.on, dst+guard))
+		d.src, d.dst = guarded(r.alloc(d.on, src+guard)), guarded(r.alloc(d.on, dst+guard))
 		write(d.src, src)
 	}
 	d.call.Src, d.call.Dst = kernels.MemOf(d.src[:src]), kernels.MemOf(d.dst[:dst])

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/gccl-project/gccl/collective"
@@ -29,6 +30,8 @@ func (p Phase) String() string { return [...]string{"init", "calls", "split", "s
 // Program is what all ranks of a job do, each its part.
 type Program struct {
 	Ranks       int
+	Wire        Wire
+	Credit      int // of a socket, in bytes
 	Lanes       int
 	MaxMessage  int
 	Algorithm   string
@@ -38,6 +41,7 @@ type Program struct {
 	CallTimeout time.Duration
 	NetDelay    time.Duration // up to so much, of each write of the bootstrap
 	MemDelay    time.Duration // up to so much, of some messages
+	Dwell       time.Duration // up to so much, of some readers on what was lent to them
 	Steps       []Step
 	Shrinks     bool // survivors shrink; else they just close
 	RootApart   bool // the root is on a host of its own
@@ -54,6 +58,7 @@ type Step struct {
 	// Of the rank in the world: colour and key of a Split.
 	Colors, Keys []int
 	Exclude      []int // of a Shrink
+	Last         bool  // of the phase of the fault: all ranks send and receive; what did not strike before does now
 }
 
 // Deed is what a step does.
@@ -106,15 +111,18 @@ type Message struct{ From, To, Count int }
 
 var dtypes = []kernels.DType{kernels.Int8, kernels.Uint8, kernels.Int32, kernels.Uint32, kernels.Int64, kernels.Uint64, kernels.Float32, kernels.Float64}
 
-// newProgram draws a program that has the phase in it.
-func newProgram(rng *rand.Rand, with Phase) Program {
+// newProgram draws a program of ranks on a wire that has the phase in it.
+func newProgram(rng *rand.Rand, with Phase, ranks int, wire Wire) Program {
 	p := Program{
-		Ranks: 2 + rng.IntN(5), Lanes: []int{1, 1, 2, 4}[rng.IntN(4)], MaxMessage: []int{64, 128, 512, 4096, 1 << 20}[rng.IntN(5)],
-		Checksum: rng.IntN(3) == 0, Shrinks: rng.IntN(3) > 0, RootApart: rng.IntN(2) == 0, Lends: rng.IntN(3) == 0,
+		Ranks: ranks, Wire: wire, Credit: []int{64, 512, 4096, 1 << 20}[rng.IntN(4)], Lanes: []int{1, 1, 2, 4}[rng.IntN(4)], MaxMessage: []int{64, 128, 512, 4096, 1 << 20}[rng.IntN(5)],
+		Checksum: rng.IntN(3) == 0, Shrinks: rng.IntN(3) > 0, RootApart: rng.IntN(2) == 0, Lends: wire != Socket && rng.IntN(6) > 0,
 		InitTimeout: 20 * time.Second, CallTimeout: []time.Duration{10 * time.Second, 14 * time.Second}[rng.IntN(2)],
 	}
 	if rng.IntN(3) == 0 {
 		p.Algorithm = []string{"ring", "tree", "doubling", "direct", "oneshot", "twoshot", "chain", "pairwise"}[rng.IntN(8)]
+	}
+	if p.Lends {
+		p.MaxMessage = max(p.MaxMessage, 512)
 	}
 	if rng.IntN(4) == 0 {
 		p.FirstSeq = math.MaxUint64 - uint64(rng.IntN(20))
@@ -125,12 +133,24 @@ func newProgram(rng *rand.Rand, with Phase) Program {
 	if rng.IntN(2) == 0 {
 		p.MemDelay = time.Duration(rng.IntN(5000)) * time.Microsecond
 	}
+	if p.Lends && rng.IntN(2) == 0 {
+		p.Dwell = time.Duration(rng.IntN(10000)) * time.Microsecond
+	}
+	if p.Lends && rng.IntN(2) == 0 { // much is lent or on its way when something fails, and word of that is late
+		p.NetDelay, p.MemDelay, p.Dwell = 10*time.Millisecond+8*p.NetDelay, 5*time.Millisecond+4*p.MemDelay, 5*time.Millisecond+2*p.Dwell
+	}
 	calls := func(phase Phase, on Target, most int) {
 		for range 1 + rng.IntN(most) {
 			p.Steps = append(p.Steps, newCalls(rng, p.Ranks, phase, on, p.Lends))
 		}
 	}
+	traffic := func(phase Phase) {
+		if with == phase {
+			p.Steps = append(p.Steps, newTraffic(rng, p.Ranks, phase))
+		}
+	}
 	calls(Calls, World, 4)
+	traffic(Calls)
 	if with == Split || rng.IntN(3) == 0 {
 		s := Step{Phase: Split, Do: DoSplit}
 		colors := 1 + rng.IntN(3)
@@ -152,14 +172,38 @@ func newProgram(rng *rand.Rand, with Phase) Program {
 			p.Steps = append(p.Steps, Step{Phase: Split, Do: DoCloseChild})
 			calls(Split, World, 1)
 		}
+		traffic(Split)
 	}
 	if with == Shrink || rng.IntN(5) == 0 {
 		s := Step{Phase: Shrink, Do: DoShrink, Exclude: rng.Perm(p.Ranks)[:1+rng.IntN(p.Ranks-1)]}
 		p.Steps = append(p.Steps, s)
 		calls(Shrink, Smaller, 2)
+		traffic(Shrink)
 	}
 	p.Steps = append(p.Steps, Step{Phase: Close, Calls: []Call{{ID: rng.Uint64(), Kind: comm.KindBarrier}}})
 	return p
+}
+
+// members returns the ranks of the communicator that call k of a step on such a target is on, for one rank; nil: on none.
+func (p *Program) members(on Target, k, rank int) []int {
+	if on == Both {
+		on = []Target{World, Child}[k%2]
+	}
+	all := sequence(p.Ranks)
+	if on == World {
+		return all
+	}
+	for _, s := range p.Steps {
+		switch {
+		case on == Child && s.Do == DoSplit && s.Colors[rank] >= 0:
+			all = slices.DeleteFunc(all, func(q int) bool { return s.Colors[q] != s.Colors[rank] })
+			slices.SortStableFunc(all, func(a, b int) int { return s.Keys[a] - s.Keys[b] })
+			return all
+		case on == Smaller && s.Do == DoShrink && !slices.Contains(s.Exclude, rank):
+			return slices.DeleteFunc(all, func(q int) bool { return slices.Contains(s.Exclude, q) })
+		}
+	}
+	return nil
 }
 
 func newCalls(rng *rand.Rand, ranks int, phase Phase, on Target, long bool) Step {
@@ -167,12 +211,12 @@ func newCalls(rng *rand.Rand, ranks int, phase Phase, on Target, long bool) Step
 	n := 1 + rng.IntN(4)
 	for range n {
 		c := newCall(rng, ranks)
-		if long && rng.IntN(2) == 0 {
+		if long && rng.IntN(4) > 0 {
 			for i := range c.Messages {
-				c.Messages[i].Count += 1024
+				c.Messages[i].Count += lentBytes / c.DType.Size()
 			}
 			if c.Messages == nil && c.Kind != comm.KindBarrier {
-				c.Count += 512 + rng.IntN(1024)
+				c.Count += (lentBytes + rng.IntN(lentBytes)) / c.DType.Size()
 			}
 		}
 		s.Calls = append(s.Calls, c)
@@ -185,6 +229,16 @@ func newCalls(rng *rand.Rand, ranks int, phase Phase, on Target, long bool) Step
 		}
 	}
 	return s
+}
+
+// lentBytes is the length of a buffer from which on it is lent.
+const lentBytes = 4096
+
+// newTraffic draws a call on the world in which every rank sends something that is not empty.
+func newTraffic(rng *rand.Rand, ranks int, phase Phase) Step {
+	kinds := []comm.Kind{comm.KindAllReduce, comm.KindAllGather, comm.KindReduceScatter, comm.KindAllToAll}
+	c := Call{ID: rng.Uint64(), Kind: kinds[rng.IntN(len(kinds))], DType: dtypes[rng.IntN(len(dtypes))], Count: 64 * ranks}
+	return Step{Phase: phase, Mode: Mode(rng.IntN(4)), Calls: []Call{c}, Last: true}
 }
 
 func newCount(rng *rand.Rand) int {
@@ -230,8 +284,8 @@ func newCall(rng *rand.Rand, ranks int) Call {
 
 // String says what the program is, in a few lines.
 func (p Program) String() string {
-	s := fmt.Sprintf("%d ranks, lanes %d, max message %d, algorithm %q, checksum %v, first seq %d, call timeout %v, delays %v and %v, shrinks %v, root apart %v, lends %v",
-		p.Ranks, p.Lanes, p.MaxMessage, p.Algorithm, p.Checksum, p.FirstSeq, p.CallTimeout, p.NetDelay, p.MemDelay, p.Shrinks, p.RootApart, p.Lends)
+	s := fmt.Sprintf("%d ranks, wire %v with credit %d, lanes %d, max message %d, algorithm %q, checksum %v, first seq %d, call timeout %v, delays %v, %v and %v, shrinks %v, root apart %v, lends %v",
+		p.Ranks, p.Wire, p.Credit, p.Lanes, p.MaxMessage, p.Algorithm, p.Checksum, p.FirstSeq, p.CallTimeout, p.NetDelay, p.MemDelay, p.Dwell, p.Shrinks, p.RootApart, p.Lends)
 	for i, t := range p.Steps {
 		s += fmt.Sprintf("\n  step %d, %v: ", i, t.Phase)
 		switch t.Do {

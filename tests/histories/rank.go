@@ -26,8 +26,10 @@ type rank struct {
 	idle   chan struct{}          // closed when it does nothing more
 
 	armed   atomic.Bool
+	last    atomic.Bool // it is in the last step of the fault's phase
 	struck  atomic.Bool
 	frames  atomic.Int64
+	delayed atomic.Int64
 	trigger chan struct{}
 	dead    atomic.Bool
 	cut     atomic.Bool
@@ -120,7 +122,11 @@ func (r *rank) run(joined func()) {
 	failed := false
 	for i := range r.job.Steps {
 		s := &r.job.Steps[i]
+		r.through(s.Phase)
 		r.enter(s.Phase)
+		if s.Last {
+			r.last.Store(true)
+		}
 		r.pause()
 		if r.gone() {
 			return
@@ -129,6 +135,10 @@ func (r *rank) run(joined func()) {
 			failed = true
 			break
 		}
+	}
+	if !failed {
+		r.through(phases)
+		r.pause()
 	}
 	if r.gone() {
 		return
@@ -173,14 +183,7 @@ func (r *rank) step(i int, s *Step) error {
 	case DoSplit:
 		c, err := r.world.comm.Split(r.ctx, s.Colors[r.number], s.Keys[r.number])
 		if c != nil {
-			var ranks []int
-			for q := range r.job.Ranks {
-				if s.Colors[q] == s.Colors[r.number] {
-					ranks = append(ranks, q)
-				}
-			}
-			slices.SortStableFunc(ranks, func(a, b int) int { return s.Keys[a] - s.Keys[b] })
-			r.child = r.add(c, ranks)
+			r.child = r.add(c, r.job.Program.members(Child, 0, r.number))
 		}
 		return note("Split", err)
 	case DoShrink:
@@ -189,7 +192,7 @@ func (r *rank) step(i int, s *Step) error {
 		}
 		c, err := r.world.comm.Shrink(r.ctx, s.Exclude...)
 		if c != nil {
-			r.smaller = r.add(c, slices.DeleteFunc(sequence(r.job.Ranks), func(q int) bool { return slices.Contains(s.Exclude, q) }))
+			r.smaller = r.add(c, r.job.Program.members(Smaller, 0, r.number))
 		}
 		return note("Shrink", err)
 	case DoCloseChild:

@@ -12,8 +12,7 @@ func (r *rank) enter(p Phase) {
 	if len(f.Ranks) == 0 || f.Ranks[0] != r.number || p != f.Phase || r.armed.Swap(true) {
 		return
 	}
-	switch f.Kind {
-	case Drop, Twice, Delay, Reset, Flip, NoCall, OddCall: // by whoever does them
+	if f.Kind.ofMessage() || f.Kind.ofCall() { // by whoever does them
 		return
 	}
 	r.job.strikes.Go(func() {
@@ -33,10 +32,24 @@ func (r *rank) enter(p Phase) {
 	})
 }
 
+// through marks that the rank is through with all phases before p. If the fault was to happen there and did not, it does now.
+func (r *rank) through(p Phase) {
+	j := r.job
+	if f := &j.Fault; !r.armed.Load() || f.Phase >= p || f.Kind.ofMessage() || f.Kind.ofCall() || j.struck.Load() {
+		return
+	}
+	select {
+	case r.trigger <- struct{}{}:
+	default:
+	}
+	<-j.stricken
+}
+
 // strike makes the fault happen, for those that are not of one message or call.
 func (j *job) strike() {
 	j.struckAt.Store(time.Now().UnixNano())
 	j.struck.Store(true)
+	close(j.stricken)
 	j.tracef("STRIKE: %v", j.Fault)
 	r := j.ranks[j.Fault.Ranks[0]]
 	switch j.Fault.Kind {
@@ -116,9 +129,12 @@ func (r *rank) hook(f transport.Frame) (fate transport.Fate) {
 		return fate
 	}
 	n := int(r.frames.Add(1)) - j.Fault.Frames
+	if r.last.Load() && j.Fault.Kind.ofMessage() && !j.struck.Load() {
+		n = max(n, 0)
+	}
 	switch k := j.Fault.Kind; k {
-	case Drop, Twice, Reset, Flip:
-		if n < 0 || k == Flip && f.Bytes == 0 || r.struck.Swap(true) {
+	case Drop, Twice, Reset, Flip, Reorder, Truncate:
+		if n < 0 || (k == Flip || k == Truncate) && f.Bytes == 0 || r.struck.Swap(true) {
 			return fate
 		}
 		j.mu.Lock()
@@ -138,9 +154,13 @@ func (r *rank) hook(f transport.Frame) (fate transport.Fate) {
 			fate.Reset = true
 		case Flip:
 			fate.Flip = j.Fault.Bit
+		case Reorder:
+			fate.Reorder = true
+		case Truncate:
+			fate.Truncate = 1 + j.Fault.Bit%f.Bytes
 		}
 	case Delay:
-		if n >= 0 && n < 4 {
+		if n >= 0 && r.delayed.Add(1) <= 4 {
 			j.struck.Store(true)
 			fate.Delay = j.Fault.Lasts
 		}
@@ -156,6 +176,14 @@ func (r *rank) hook(f transport.Frame) (fate transport.Fate) {
 		}
 	}
 	return fate
+}
+
+// dwell is mem.Network.Dwell.
+func (j *job) dwell(a, b string) time.Duration {
+	if x := mix(j.Seed, j.dwelt.Add(1)); j.Dwell > 0 && x%2 == 0 {
+		return time.Duration(x>>8) % j.Dwell
+	}
+	return 0
 }
 
 // mix hashes numbers (FNV-1a, and a step of SplitMix64).

@@ -1,63 +1,41 @@
 package histories
 
-import (
-	"context"
-	"math/rand/v2"
-	"net"
-	"sync"
-	"time"
+import "fmt"
 
-	"github.com/gccl-project/gccl/bootstrap"
-	"github.com/gccl-project/gccl/collective/engine"
+// Wire is how messages pass between the ranks of a job: its transport.
+type Wire uint8
+
+// The wires.
+const (
+	Shared Wire = iota // ranks read each other's memory where it lies, as over shm
+	Socket             // what is sent stays in its memory until it can be copied, with a bound to what is under way, as over tcp
+	Mixed              // ranks are on two nodes: shared within, a socket between
+	wires
 )
 
-func newDriver() *engine.Driver { return engine.NewSimulatedDriver() }
+func (w Wire) String() string { return [...]string{"shared", "socket", "mixed"}[w] }
 
-// network is the bootstrap network as the rank sees it: with latency, so that what ranks do there takes time.
-func (r *rank) network() bootstrap.Network {
-	n := r.job.net.Host(host(r.number))
-	if r.job.NetDelay == 0 {
-		return n
+// node names the node that a rank is on. Each rank is a host of its own to the network, which fails alone.
+func (p *Program) node(r int) string {
+	switch p.Wire {
+	case Shared:
+		return "node 0"
+	case Mixed:
+		return fmt.Sprint("node ", 2*r/p.Ranks)
 	}
-	wrap := func(c net.Conn, err error) (net.Conn, error) {
-		if err != nil {
-			return nil, err
+	return fmt.Sprint("node ", r)
+}
+
+// credit is mem.Network.Credit of the job.
+func (p *Program) credit() func(a, b string) int {
+	nodes := map[string]string{}
+	for r := range p.Ranks {
+		nodes[host(r)] = p.node(r)
+	}
+	return func(a, b string) int {
+		if nodes[a] == nodes[b] {
+			return 0
 		}
-		return &slowConn{Conn: c, most: r.job.NetDelay, rng: rand.New(rand.NewPCG(r.job.Seed, uint64(r.number)<<32))}, nil
-	}
-	return bootstrap.Network{
-		Dial: func(ctx context.Context, to string) (net.Conn, error) { return wrap(n.Dial(ctx, to)) },
-		Listen: func(ctx context.Context, at string) (net.Listener, error) {
-			l, err := n.Listen(ctx, at)
-			if err != nil {
-				return nil, err
-			}
-			return &slowListener{l, wrap}, nil
-		},
+		return p.Credit
 	}
 }
-
-type slowListener struct {
-	net.Listener
-	wrap func(net.Conn, error) (net.Conn, error)
-}
-
-func (l *slowListener) Accept() (net.Conn, error) { return l.wrap(l.Listener.Accept()) }
-
-// slowConn takes a while for each write.
-type slowConn struct {
-	net.Conn
-	most time.Duration
-	mu   sync.Mutex
-	rng  *rand.Rand
-}
-
-func (c *slowConn) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	d := time.Duration(c.rng.Int64N(int64(c.most)))
-	c.mu.Unlock()
-	time.Sleep(d)
-	return c.Conn.Write(b)
-}
-
-func (c *slowConn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }

@@ -5,7 +5,7 @@ package main
 import "context"
 
 // exchange is what two processes take now to exchange a cache line, in µs; 0 where that could not be measured.
-func (b *bench) exchange(ctx context.Context) float64 {
+func (b *comparison) exchange(ctx context.Context) float64 {
 	out, err := output(ctx, nil, b.program("limits"))
 	if err != nil {
 		return 0
@@ -18,7 +18,7 @@ func (b *bench) exchange(ctx context.Context) float64 {
 }
 
 // limits is what the machine can do at each size: copies and sums by two processes at once, and bytes both ways through a socket.
-func (b *bench) limits(ctx context.Context) ([]Row, error) {
+func (b *comparison) limits(ctx context.Context) ([]Row, error) {
 	args := []string{b.program("limits")}
 	for _, g := range groups {
 		args = append(args, slice{group: g.upTo(b.most)}.sizes()...)

@@ -28,7 +28,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	var b bench
+	var b comparison
 	modes := flag.String("modes", "shm,tcp,veth,crowded", "what to measure: "+strings.Join(modeNames(), ", "))
 	kinds := flag.String("kinds", strings.Join(allKinds, ","), "collectives")
 	flag.IntVar(&b.repeats, "repeats", 3, "slices of each peer, kind and size")
@@ -59,8 +59,8 @@ func main() {
 	}
 }
 
-// bench is one run of all peers.
-type bench struct {
+// comparison is one run of all peers.
+type comparison struct {
 	kinds   []string
 	repeats int
 	most    int64
@@ -73,7 +73,7 @@ type bench struct {
 }
 
 // run measures one mode, and prints and draws what came of it.
-func (b *bench) run(ctx context.Context, m mode) error {
+func (b *comparison) run(ctx context.Context, m mode) error {
 	done, err := m.setUp()
 	if err != nil {
 		log.Printf("%s: left out: %v", m.name, err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -14,12 +15,39 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/gccl-project/gccl/cmd/gccl/bench"
 )
 
 // colours of the peers' lines: told apart also by those who see fewer colours.
 var colours = map[string]color.Color{
 	"gccl-alloc": color.RGBA{0, 90, 181, 255}, "gccl-slice": color.RGBA{86, 180, 233, 255},
 	"openmpi": color.RGBA{220, 50, 32, 255}, "mpich": color.RGBA{230, 159, 0, 255}, "gloo": color.RGBA{0, 158, 115, 255},
+}
+
+// sizeTicks are powers of 8 from 8 bytes on.
+func sizeTicks(low, high float64) (ticks []plot.Tick) {
+	for n := int64(8); float64(n) <= high; n *= 8 {
+		if float64(n) >= low {
+			ticks = append(ticks, plot.Tick{Value: float64(n), Label: bench.FormatSize(n)})
+		}
+	}
+	return ticks
+}
+
+// timeTicks are powers of ten of a µs.
+func timeTicks(low, high float64) (ticks []plot.Tick) {
+	for t := 0.01; t <= high; t *= 10 {
+		for k := 1.0; k < 10 && k*t <= high; k++ {
+			if tick := (plot.Tick{Value: k * t}); tick.Value >= low {
+				if k == 1 {
+					tick.Label = strconv.FormatFloat(t, 'f', -1, 64)
+				}
+				ticks = append(ticks, tick)
+			}
+		}
+	}
+	return ticks
 }
 
 // drawMode makes a picture of a mode: a panel for each kind, time against size, a line for each peer, and the limit dashed.
@@ -35,8 +63,7 @@ func drawMode(path, mode string, rows []Row) error {
 		p.Title.Text = mode + " " + strings.ReplaceAll(kind, "_", " ")
 		p.X.Label.Text, p.Y.Label.Text = "bytes", "µs"
 		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-		p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: 1}, plot.LogTicks{Prec: 1}
-		p.Legend.Top, p.Legend.Left = true, true
+		p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(timeTicks)
 		p.Add(plotter.NewGrid())
 		lines, sizes := map[string]plotter.XYs{}, map[int64]bool{}
 		for k, c := range cells {

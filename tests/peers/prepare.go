@@ -17,7 +17,7 @@ import (
 )
 
 // prepare builds gccl, our programs and what runs them, and finds out which peers there are.
-func (b *bench) prepare(ctx context.Context) (err error) {
+func (b *comparison) prepare(ctx context.Context) (err error) {
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *bench) program(name string) string { return filepath.Join(b.dir, name) }
+func (b *comparison) program(name string) string { return filepath.Join(b.dir, name) }
 
 // fetch installs what is missing.
-func (b *bench) fetch(ctx context.Context) error {
+func (b *comparison) fetch(ctx context.Context) error {
 	var missing []string
 	for program, packages := range map[string][]string{"mpicc.openmpi": {"openmpi-bin", "libopenmpi-dev"}, "mpicc.mpich": {"mpich", "libmpich-dev"}, "iperf3": {"iperf3"}, "g++": {"g++"}} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -160,6 +160,8 @@ func TestErrorsNameTheToken(t *testing.T) {
 		":delay=-5ms":                    `fate "delay=-5ms"`,
 		":delay":                         `fate "delay"`,
 		":flip=0":                        `"flip=0", want a number from 1`,
+		":reorder=1":                     `fate "reorder=1"`,
+		":truncate":                      `"truncate", want a number from 1`,
 		"rank=1:drop:reset":              `fate "drop:reset"`,
 		"comm=18446744073709551616:drop": `"comm=18446744073709551616"`,
 	} {
@@ -173,7 +175,8 @@ func TestString(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "",
 		" seed=0x7 ; transport=tcp , rank=2,peer=0,after=100 : reset": "seed=7;transport=tcp,rank=2,peer=0,after=100:reset",
-		":flip=3+delay=50ms": ":delay=50ms+flip=3",
+		":flip=3+delay=50ms":                                 ":delay=50ms+flip=3",
+		"transport=mem:truncate=0x10+reorder":                "transport=mem:reorder+truncate=16",
 		"prob=0.01,comm=10:drop;every=2,times=3,min=5:twice": "comm=0xa,prob=0.01:drop;min=5,every=2,times=3:twice",
 		"channel=-1,stream=0:reset":                          "channel=-1,stream=0:reset",
 	} {

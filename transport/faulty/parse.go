@@ -147,8 +147,16 @@ func (r *Rule) fate(token, name, value string, valued bool) error {
 			return err
 		}
 		r.Fate.Flip = int(v)
+	case name == "reorder" && !valued:
+		r.Fate.Reorder = true
+	case name == "truncate":
+		v, err := number(token, value, 1, math.MaxInt32)
+		if err != nil {
+			return err
+		}
+		r.Fate.Truncate = int(v)
 	default:
-		return wrong(token, "fate", "drop, reset, twice, delay=duration or flip=bit")
+		return wrong(token, "fate", "drop, reset, twice, reorder, delay=duration, flip=bit or truncate=bytes")
 	}
 	return nil
 }

@@ -18,6 +18,7 @@
 //	      | "times=" number      at most so often
 //	      | "prob=" fraction     with this probability, 0 to 1
 //	fate  = "drop" | "reset" | "twice" | "delay=" duration | "flip=" bit
+//	      | "reorder" | "truncate=" bytes    with mem alone
 //
 // Spaces around items and tokens do not matter. Messages are counted apart for
 // each rule, sender, receiver, communicator and channel. The first rule that
@@ -197,6 +198,8 @@ func (r Rule) String() string {
 	add(&fates, f.Twice, "%s", "twice")
 	add(&fates, f.Delay != 0, "delay=%v", f.Delay)
 	add(&fates, f.Flip != 0, "flip=%d", f.Flip)
+	add(&fates, f.Reorder, "%s", "reorder")
+	add(&fates, f.Truncate != 0, "truncate=%d", f.Truncate)
 	return strings.Join(when, ",") + ":" + strings.Join(fates, "+")
 }
 

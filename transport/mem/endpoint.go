@@ -3,6 +3,8 @@ package mem
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +20,7 @@ type endpoint struct {
 	conns   map[transport.Key]*conn // guarded by network.mu
 	closed  atomic.Bool
 	timers  sync.WaitGroup // delayed messages of ours whose timer may still run
+	backlog atomic.Int64   // messages that wait for credit
 	arena   arena
 
 	sent, received           atomic.Uint64
@@ -68,15 +71,35 @@ func (e *endpoint) Conn(k transport.Key, address []byte) (transport.Conn, error)
 		c.streams[i] = stream{conn: c, index: i, out: &c.link.queues[c.side][i], in: &c.link.queues[1-c.side][i]}
 	}
 	if peer == nil {
-		c.link.close(1 - c.side)
+		c.link.close(1-c.side, nil)
 	}
 	e.conns[k] = c
 	e.open.Add(1)
 	return c, nil
 }
 
-// Progress has nothing to move: what is accepted has been handed over.
-func (e *endpoint) Progress() bool { return false }
+// Progress copies what has credit by now. Where memory is shared, what is accepted has been handed over.
+func (e *endpoint) Progress() bool {
+	if e.backlog.Load() == 0 {
+		return false
+	}
+	n := e.network
+	n.mu.Lock()
+	conns := slices.Collect(maps.Values(e.conns))
+	n.mu.Unlock()
+	moved := false
+	for _, c := range conns {
+		here := false
+		for i := range c.streams {
+			here = c.streams[i].out.move(e) || here
+		}
+		if here {
+			c.peer.wake()
+		}
+		moved = moved || here
+	}
+	return moved
+}
 
 func (e *endpoint) Stats() transport.Stats {
 	return transport.Stats{
@@ -108,7 +131,7 @@ func (e *endpoint) Close() error {
 	for k, l := range n.links {
 		for side, id := range k.ids {
 			if id == e.id {
-				e.memory.Add(-l.close(side))
+				e.memory.Add(-l.close(side, e))
 				l.flush(side, e)
 				n.forgetLocked(l)
 				wake = append(wake, n.open[k.ids[1-side]])

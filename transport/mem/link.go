@@ -18,6 +18,7 @@ type linkKey struct {
 // link is what the two ends of a connection share. Side 0 is the lower rank.
 type link struct {
 	key    linkKey
+	hosts  [2]string
 	queues [2][]queue // [side that sends][stream]
 	closed [2]atomic.Bool
 	broken atomic.Bool // by a Hook's Reset, or Network.Kill
@@ -38,20 +39,26 @@ func (n *Network) link(k transport.Key, self, peer uint64, streams int) (*link, 
 	}
 	l := n.links[key]
 	if l == nil {
-		l = &link{key: key, queues: [2][]queue{make([]queue, streams), make([]queue, streams)}}
+		l = &link{key: key, hosts: [2]string{n.hosts[key.ids[0]], n.hosts[key.ids[1]]}, queues: [2][]queue{make([]queue, streams), make([]queue, streams)}}
 		n.links[key] = l
+		if n.Credit != nil {
+			credit := n.Credit(n.hosts[self], n.hosts[peer])
+			for i := range streams {
+				l.queues[0][i].credit, l.queues[1][i].credit = credit, credit
+			}
+		}
 		l.broken.Store(n.dead[n.hosts[self]] || n.dead[n.hosts[peer]])
 		l.setCut(n.cut[n.hosts[self]] || n.cut[n.hosts[peer]])
 	}
 	return l, side
 }
 
-// close ends what side sends and reads. Memory that side has lent and that was
+// close ends what side, which is e's, sends and reads. Memory that side has lent and that was
 // not read yet is copied, so that it is side's again while the peer can still
 // read.
 //
 // It returns the bytes of the queues that side's Stats count no longer.
-func (l *link) close(side int) (freed int64) {
+func (l *link) close(side int, e *endpoint) (freed int64) {
 	if l.closed[side].Swap(true) {
 		return 0
 	}
@@ -59,7 +66,7 @@ func (l *link) close(side int) (freed int64) {
 	l.told[side].Store(!l.cut)
 	l.mu.Unlock()
 	for i := range l.queues[side] {
-		freed += l.queues[side][i].takeBack()
+		freed += l.queues[side][i].takeBack(e)
 	}
 	return freed
 }
@@ -107,7 +114,7 @@ func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	c.endpoint.memory.Add(-c.link.close(c.side))
+	c.endpoint.memory.Add(-c.link.close(c.side, c.endpoint))
 	c.endpoint.open.Add(-1)
 	c.endpoint.network.forget(c.link)
 	c.peer.wake()

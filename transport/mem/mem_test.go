@@ -1,6 +1,7 @@
 package mem_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,20 @@ func open(tb testing.TB, options []transport.Options) []transport.Endpoint {
 }
 
 func TestContract(t *testing.T) { transporttest.Run(t, open) }
+
+// TestContractWithCredit: as between hosts that share no memory.
+func TestContractWithCredit(t *testing.T) {
+	transporttest.Run(t, func(tb testing.TB, options []transport.Options) []transport.Endpoint {
+		n := mem.Network{Credit: func(a, b string) int { return 32 << 10 }}
+		var all []transport.Endpoint
+		for i, o := range options {
+			e, err := n.Host(fmt.Sprint("host ", i)).Open(o)
+			require.NoError(tb, err)
+			all = append(all, e)
+		}
+		return all
+	})
+}
 
 func BenchmarkMem(b *testing.B) { transporttest.Bench(b, open) }
 

@@ -9,7 +9,8 @@
 // as soon as Send returns true (unless a Hook delays it), and a queue has room
 // for [Slots] messages of a stream in one direction. Ordinary memory is copied
 // into the queue; memory of the endpoint's Allocator is lent, and Sent counts it
-// when the receiver has released it.
+// when the receiver has released it. That is how shared memory behaves;
+// Network.Credit makes pairs of hosts behave like a socket instead.
 //
 // # Duties
 //
@@ -30,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/gccl-project/gccl/transport"
 )
@@ -53,6 +55,17 @@ type Network struct {
 	hosts map[uint64]string // of endpoints that hosts opened
 	cut   map[string]bool   // hosts, by Cut
 	dead  map[string]bool   // hosts, by Kill
+
+	// Credit, if not nil, says for two hosts how many bytes may be under way between them, in each direction of a stream; 0: they
+	// share memory. With credit nothing is lent to the reader: a message stays in its sender's memory, whatever that is, until the
+	// credit suffices or nothing else is under way, and Progress copies it then. Set it before anything is opened. It is called
+	// with a lock held.
+	Credit func(a, b string) int
+
+	// Dwell, if not nil, says how long a reader at host b takes to read what host a has lent it: a View or Recv that is asked for comes
+	// only then, but is under way, to the sender, from the beginning; of memory that is taken back meanwhile it sees rubbish. Set it
+	// before anything is opened. It is called with a lock held.
+	Dwell func(a, b string) time.Duration
 }
 
 // Open adds an endpoint. Its address holds in this network alone.

@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"bytes"
 	"hash/crc32"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type queue struct {
 	visible uint64
 	cut     bool   // nothing appears, and the sender does not hear what was read
 	unread  uint64 // while cut: the first message whose memory was lent then
+	credit  int    // bytes that may be under way; 0: memory is shared
+	flight  int    // bytes that are
 }
 
 type slot struct {
@@ -30,11 +33,16 @@ type slot struct {
 	tag    uint32
 	crc    uint32
 	twice  bool // appears once more after it was read
+	late   bool // the next message is to appear before it
 	held   *time.Timer
+	size   int    // of the message as it was sent
+	flight int    // bytes of credit it has
 	data   []byte // the message
-	lent   bool   // data is the sender's memory
-	shown  bool   // a view of it is out
-	back   bool   // that showed lent memory, which is its owner's again
+	lent   bool   // data is the sender's memory: with credit, it is not there yet
+	shown  bool   // it is being read
+	back   bool   // as it lay in lent memory, which is its owner's again
+	view   []byte // what is read
+	dwells bool   // the reader does not have it yet
 	own    []byte // memory of the slot, kept for the next message
 }
 
@@ -59,51 +67,118 @@ func (q *queue) put(s *stream, tag uint32, data []byte, lend bool) (ok bool, fat
 	}
 	d := &q.slots[(q.head+q.n)%Slots]
 	q.n++
-	d.number, d.tag, d.twice = number, tag, fate.Twice
+	d.number, d.tag, d.twice, d.late, d.size, d.data = number, tag, fate.Twice, fate.Reorder, len(data), data
 	if e.options.Checksum {
 		d.crc = checksum(data)
 	}
-	if d.lent = lend && fate.Flip <= 0; d.lent {
-		d.data = data
-	} else {
-		if cap(d.own) < len(data) {
-			e.memory.Add(int64(len(data) - cap(d.own)))
-			d.own = make([]byte, len(data))
-		}
-		d.data = d.own[:len(data)]
-		copy(d.data, data)
+	d.lent = true
+	switch altered := fate.Flip > 0 || fate.Truncate > 0 || fate.Reorder; {
+	case altered:
+		q.carry(d, e)
+	case q.credit > 0:
+		e.backlog.Add(1)
+		q.moveLocked(e)
+	case !lend:
+		q.carry(d, e)
 	}
 	if fate.Flip > 0 && len(data) > 0 {
 		bit := (fate.Flip - 1) % (8 * len(data))
 		d.data[bit/8] ^= 1 << (bit % 8)
 	}
+	if fate.Truncate > 0 {
+		kept := max(0, len(data)-fate.Truncate)
+		clear(d.data[kept:])
+		d.data = d.data[:kept]
+	}
 	if fate.Delay > 0 {
 		e.timers.Add(1)
 		d.held = time.AfterFunc(fate.Delay, func() {
 			defer e.timers.Done()
-			q.release(d)
+			q.release(number)
 			s.conn.peer.wake()
 		})
+	}
+	if before := &q.slots[(q.head+q.n+Slots-2)%Slots]; q.n > 1 && before.late {
+		before.late, d.late = false, false
+		*before, *d = *d, *before
 	}
 	q.publish()
 	return true, fate
 }
 
+// carry ends that a message is the sender's memory. q.mu is held.
+func (q *queue) carry(d *slot, e *endpoint) {
+	if cap(d.own) < len(d.data) {
+		e.memory.Add(int64(len(d.data) - cap(d.own)))
+		d.own = make([]byte, len(d.data))
+	}
+	d.data, d.lent = append(d.own[:0], d.data...), false
+	if !d.late { // else what is to overtake it might wait for its credit
+		q.fly(d)
+	}
+}
+
+// fly takes credit for a message. q.mu is held.
+func (q *queue) fly(d *slot) {
+	d.flight = d.size
+	q.flight += d.flight
+}
+
+// move copies what has credit, and reports whether anything did.
+func (q *queue) move(e *endpoint) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.publish()
+	return q.credit > 0 && q.moveLocked(e)
+}
+
+func (q *queue) moveLocked(e *endpoint) (moved bool) {
+	for i := 0; i < q.n && !q.cut; i++ {
+		d := &q.slots[(q.head+i)%Slots]
+		if !d.lent {
+			continue
+		}
+		if q.flight > 0 && q.flight+d.size > q.credit {
+			break
+		}
+		q.carry(d, e)
+		e.backlog.Add(-1)
+		moved = true
+	}
+	return moved
+}
+
 // publish shows what is held back by nothing. q.mu is held.
 func (q *queue) publish() {
 	for !q.cut {
-		hidden := q.n - int(q.visible-q.taken)
-		if hidden <= 0 || q.slots[(q.head+q.n-hidden)%Slots].held != nil {
+		d := q.hidden()
+		if d == nil || d.held != nil || q.stuck(d) {
 			return
 		}
 		atomic.AddUint64(&q.visible, 1)
 	}
 }
 
-func (q *queue) release(d *slot) {
+// hidden is the next message that does not appear yet, or nil. q.mu is held.
+func (q *queue) hidden() *slot {
+	i := int(q.visible - q.taken)
+	if i >= q.n {
+		return nil
+	}
+	return &q.slots[(q.head+i)%Slots]
+}
+
+// stuck reports whether a message appears only if its sender does something more.
+func (q *queue) stuck(d *slot) bool { return d.late || d.lent && q.credit > 0 }
+
+func (q *queue) release(number uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	d.held = nil
+	for i := range q.n {
+		if d := &q.slots[(q.head+i)%Slots]; d.number == number {
+			d.held = nil
+		}
+	}
 	q.publish()
 }
 
@@ -115,17 +190,20 @@ func (q *queue) front() *slot {
 	return &q.slots[q.head]
 }
 
-// empty reports that nothing will appear unless the sender sends. q.mu is held.
-func (q *queue) empty() bool { return q.visible == q.taken && q.n == 0 }
+// empty reports that nothing will appear unless the sender, which may be gone, does something. q.mu is held.
+func (q *queue) empty(gone bool) bool {
+	return q.visible == q.taken && (q.n == 0 || gone && q.stuck(q.hidden()))
+}
 
 // drop ends the use of the front. q.mu is held.
 func (q *queue) drop() {
 	d := &q.slots[q.head]
 	if d.twice {
-		d.twice, d.shown, d.back = false, false, false
+		d.twice, d.shown, d.back, d.view = false, false, false, nil
 		return
 	}
-	d.data, d.lent, d.shown, d.back = nil, false, false, false
+	q.flight -= d.flight
+	d.data, d.flight, d.lent, d.shown, d.back, d.view, d.dwells = nil, 0, false, false, false, nil, false
 	q.head = (q.head + 1) % Slots
 	q.n--
 	q.taken++
@@ -151,9 +229,9 @@ func (q *queue) firstLent() uint64 {
 	return q.accepted
 }
 
-// takeBack copies what is lent, for a sender that closes. A view that is out
+// takeBack copies what is lent, for a sender that closes, and lets nothing wait for more of its messages. A view that is out
 // keeps showing the lent memory, and its Release is an error. It returns the bytes of the slots until now.
-func (q *queue) takeBack() (memory int64) {
+func (q *queue) takeBack(e *endpoint) (memory int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range q.slots {
@@ -163,8 +241,19 @@ func (q *queue) takeBack() (memory int64) {
 		if d := &q.slots[(q.head+i)%Slots]; d.lent {
 			d.own = append([]byte(nil), d.data...)
 			d.data, d.lent, d.back = d.own, false, d.shown
+			if d.dwells { // its owner writes there now, and we need not race with it to know what the reader sees
+				d.view = bytes.Repeat([]byte{0xEE}, len(d.data))
+			}
+			if q.credit > 0 {
+				q.fly(d)
+				e.backlog.Add(-1)
+			}
 		}
 	}
+	if q.n > 0 {
+		q.slots[(q.head+q.n-1)%Slots].late = false
+	}
+	q.publish()
 	return memory
 }
 

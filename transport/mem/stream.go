@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
@@ -115,7 +116,7 @@ func (s *stream) next(op string, tag uint32, n int) (*slot, error) {
 	c := s.conn
 	d := s.in.front()
 	if d == nil {
-		if s.in.empty() && c.link.over(c.side) {
+		if c.link.over(c.side) && s.in.empty(c.link.broken.Load()) {
 			return nil, s.fail(op, c.gone())
 		}
 		return nil, nil
@@ -124,8 +125,11 @@ func (s *stream) next(op string, tag uint32, n int) (*slot, error) {
 	if d.number != s.received {
 		return nil, s.fail(op, &transport.SequenceError{Got: first + d.number, Want: first + s.received})
 	}
-	if d.tag != tag || len(d.data) != n {
-		return nil, s.fail(op, &transport.TagError{Seq: first + d.number, Tag: d.tag, WantTag: tag, Bytes: len(d.data), WantBytes: n})
+	if d.tag != tag || d.size != n {
+		return nil, s.fail(op, &transport.TagError{Seq: first + d.number, Tag: d.tag, WantTag: tag, Bytes: d.size, WantBytes: n})
+	}
+	if len(d.data) != n {
+		return nil, s.fail(op, fmt.Errorf("%w: of message %d of %d bytes only %d arrived", transport.ErrCorrupt, first+d.number, n, len(d.data)))
 	}
 	if c.endpoint.options.Checksum && d.crc != checksum(d.data) {
 		return nil, s.fail(op, fmt.Errorf("%w: message %d of %d bytes", transport.ErrCorrupt, first+d.number, n))
@@ -140,29 +144,27 @@ func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 	}
 	s.in.mu.Lock()
 	d, err := s.next("receive", tag, b.N)
-	if d == nil {
+	if d == nil || !s.show(d) {
 		s.in.mu.Unlock()
 		return false, err
 	}
-	copy(dst, d.data)
-	s.in.drop()
-	s.in.mu.Unlock()
-	s.consumed(b.N)
-	return true, nil
+	copy(dst, d.view)
+	err = s.finish(d)
+	return err == nil, err
 }
 
 func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
 	d, err := s.next("receive", tag, n)
-	if d == nil {
+	if d == nil || !s.show(d) {
 		return nil, err
 	}
-	s.view, d.shown = true, true
+	s.view = true
 	if n == 0 {
 		return unsafe.Pointer(&s.nothing), nil
 	}
-	return unsafe.Pointer(&d.data[0]), nil
+	return unsafe.Pointer(&d.view[0]), nil
 }
 
 func (s *stream) Release() error {
@@ -171,8 +173,12 @@ func (s *stream) Release() error {
 	}
 	s.view = false
 	s.in.mu.Lock()
-	d := &s.in.slots[s.in.head]
-	n, back := len(d.data), d.back
+	return s.finish(&s.in.slots[s.in.head])
+}
+
+// finish ends the use of the front. s.in.mu is held, and is not any more.
+func (s *stream) finish(d *slot) error {
+	n, back := d.size, d.back
 	s.in.drop()
 	s.in.mu.Unlock()
 	if back {
@@ -180,6 +186,39 @@ func (s *stream) Release() error {
 	}
 	s.consumed(n)
 	return nil
+}
+
+// show begins the use of the front, and reports whether the reader has it: it may dwell on it. s.in.mu is held.
+func (s *stream) show(d *slot) bool {
+	if !d.shown {
+		d.shown, d.view = true, d.data
+		if d.lent {
+			s.dwell(d)
+		}
+	}
+	return !d.dwells
+}
+
+// dwell lets the reader have lent memory some time later. s.in.mu is held.
+func (s *stream) dwell(d *slot) {
+	e := s.conn.endpoint
+	if e.network.Dwell == nil {
+		return
+	}
+	hosts := &s.conn.link.hosts
+	pause := e.network.Dwell(hosts[1-s.conn.side], hosts[s.conn.side])
+	if pause <= 0 {
+		return
+	}
+	d.dwells = true
+	e.timers.Add(1)
+	time.AfterFunc(pause, func() {
+		defer e.timers.Done()
+		s.in.mu.Lock()
+		d.dwells = false
+		s.in.mu.Unlock()
+		e.wake()
+	})
 }
 
 // consumed accounts for a message of n bytes that was read, and wakes a sender

@@ -1,0 +1,97 @@
+package bootstrap_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/bootstrap/bootstraptest"
+)
+
+// endTogether has many ranks end at nearly the same time, as jobs do, soon after they met or later, and returns what the others get to know.
+func endTogether(t *testing.T, seed uint64, end func(n *bootstraptest.Net, r int, s bootstrap.Session)) (fates []bootstrap.Fate) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	n := 3 + rng.IntN(7)
+	stay := 1 + rng.IntN(n-1) // so many do not end
+	ranks := rng.Perm(n)
+	later := rng.IntN(2) == 0
+	pause := make([]time.Duration, n)
+	for r := range pause {
+		pause[r] = time.Duration(rng.IntN(2000)) * time.Microsecond
+	}
+	net := bootstraptest.New()
+	var mu sync.Mutex
+	net.Delay(func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(1+rng.IntN(500)) * time.Microsecond
+	})
+	root, err := bootstrap.ListenRoot(bg, bootstrap.RootConfig{Address: host(99) + ":0", Network: net.Host(host(99))})
+	require.NoError(t, err)
+	defer root.Close()
+	id := root.ID()
+	sessions := make([]bootstrap.Session, n)
+	each(n, func(r int) {
+		c := config(net, id, r, n)
+		c.Serve = false
+		s, err := bootstrap.Join(bg, c)
+		assert.NoError(t, err)
+		sessions[r] = s
+	})
+	if later {
+		time.Sleep(time.Second) // until everybody is linked to the one across the ring
+	}
+	each(n-stay, func(i int) {
+		r := ranks[stay+i]
+		time.Sleep(pause[r])
+		end(net, r, sessions[r])
+	})
+	time.Sleep(15 * time.Second)
+	for _, r := range ranks[:stay] {
+		for range n - stay {
+			select {
+			case f := <-sessions[r].Fates():
+				fates = append(fates, f)
+				assert.Contains(t, ranks[stay:], f.Rank, "seed %d", seed)
+			default:
+				assert.Fail(t, "nothing heard of some", "seed %d, rank %d of %d, stay %v", seed, r, n, ranks[:stay])
+			}
+		}
+	}
+	each(stay, func(i int) { // what needs who ended does not wait for them
+		begun := time.Now()
+		err := sessions[ranks[i]].Barrier(bg)
+		assert.ErrorAs(t, err, new(*bootstrap.PeerError), "seed %d", seed)
+		assert.Less(t, time.Since(begun), time.Second, "seed %d", seed)
+	})
+	closeAll(sessions)
+	return fates
+}
+
+func TestWhoCloseTogetherAreNotDead(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			fates := endTogether(t, seed, func(_ *bootstraptest.Net, _ int, s bootstrap.Session) { s.Close() })
+			for _, f := range fates {
+				assert.Equal(t, bootstrap.Closed, f.Status, "seed %d: %+v", seed, f)
+			}
+		})
+	}
+}
+
+func TestWhoDieTogetherHaveNotClosed(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			fates := endTogether(t, seed, func(n *bootstraptest.Net, r int, _ bootstrap.Session) { n.Kill(host(r)) })
+			for _, f := range fates {
+				assert.Equal(t, bootstrap.Dead, f.Status, "seed %d: %+v", seed, f)
+			}
+		})
+	}
+}
