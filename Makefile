@@ -18,7 +18,7 @@ BENCH ?= .
 BENCHTIME ?= 20ms
 BENCHCOUNT ?= 6
 
-.PHONY: build demo test test-full bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz clean
+.PHONY: build demo test test-full bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -101,5 +101,15 @@ fuzz:
 		done; \
 	done
 
+# Test binaries that need nothing but a driver, and a script that runs them, for an x86-64 machine with a GPU. They need cgo.
+gpu-tests:
+	@mkdir -p build/gpu
+	CGO_ENABLED=1 $(GO) build -ldflags "-s -w" -o build/gpu/gccl ./cmd/gccl
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/cuda.test ./kernels/cuda
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/gpu.test ./collective/gpu
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/comm.test ./comm
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/figures.test ./tests/gpu
+	cp tests/gpu/run.sh build/gpu/run.sh
+
 clean:
-	rm -rf bin
+	rm -rf bin build

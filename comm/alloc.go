@@ -28,29 +28,29 @@ func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 	return kernels.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), Bytes: n}, nil
 }
 
-// AllocOn is Alloc on a device, of a GPU's memory with any content.
+// AllocOn is Alloc on a device, Config.Device or the host. A GPU's memory has any content, and is gone with the last communicator of
+// this process on that GPU.
 func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
 	if d.IsHost() {
 		return c.Alloc(n)
 	}
-	s, err := c.siteOn(d)
-	if err != nil {
-		return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes on %v: %w", c.name(), n, d, err)
+	if own := c.family.device; own == nil || own.Device.Device() != d {
+		return kernels.Mem{}, argument("Alloc of %d bytes on %v, which is not Config.Device (%v)", n, d, c.family.cfg.Device)
 	}
-	return s.device.Alloc(n)
+	m, err := c.family.device.Alloc(n)
+	if err != nil {
+		err = fmt.Errorf("comm %s: %w", c.name(), err)
+	}
+	return m, err
 }
 
 // Free gives back what Alloc or AllocOn returned, once no call uses it.
 func (c *Comm) Free(m kernels.Mem) error {
-	if !m.Device.IsHost() {
-		s, err := c.siteOn(m.Device)
-		if err == nil {
-			err = s.device.Free(m)
+	if own := c.family.device; !m.Device.IsHost() {
+		if own == nil || own.Device.Device() != m.Device {
+			return argument("Free of memory on %v, which is not Config.Device (%v)", m.Device, c.family.cfg.Device)
 		}
-		if err != nil {
-			return fmt.Errorf("comm %s: Free: %w", c.name(), err)
-		}
-		return nil
+		return own.Free(m)
 	}
 	for _, e := range c.family.endpoints {
 		if a, ok := e.(transport.Allocator); ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/collective/gpu"
 	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/transport"
 )
@@ -42,8 +43,9 @@ type Comm struct {
 	health
 	invitation atomic.Pointer[invitation]
 	pairPorts  portMap
-	site       atomic.Pointer[site] // of calls on device memory
-	life       context.Context      // ends with Close
+	gpu        *gpu.Member     // of calls on device memory; nil: there can be none,
+	noGPU      string          // because of this
+	life       context.Context // ends with Close
 	kill       context.CancelFunc
 	closing    chan struct{} // closed by Close
 	closed     chan struct{} // closed when Close is done
@@ -75,7 +77,14 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		return nil, initError(cfg, start, err)
 	}
 	if session == nil {
-		return newComm(cfg.ID.Hash(), 0, []int{0}, &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1)}, nil), nil
+		f := &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1)}
+		if !cfg.Device.IsHost() {
+			if f.device, err = openGPU(cfg.Device); err != nil {
+				return nil, initError(cfg, start, err)
+			}
+		}
+		c := newComm(cfg.ID.Hash(), 0, []int{0}, f, nil)
+		return c, c.joinGPU(ctx)
 	}
 	f, err := newFamily(ctx, cfg, session, at)
 	if err != nil {
@@ -87,6 +96,10 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		world[r] = r
 	}
 	c := newComm(session.ID(), session.Rank(), world, f, session)
+	if err := c.joinGPU(ctx); err != nil {
+		c.Abort(err)
+		return nil, initError(cfg, start, errors.Join(err, c.Close()))
+	}
 	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary())
 	return c, nil
 }
@@ -196,14 +209,14 @@ func (c *Comm) Close() error {
 	}
 	if c.port == nil {
 		c.fail(ErrClosed)
-		c.err = errors.Join(c.leaveSite(), c.family.drop())
+		c.err = errors.Join(c.leaveGPU(), c.family.drop())
 		return c.err
 	}
 	close(c.closing)
 	c.watcher.Wait()
 	c.fail(ErrClosed)
 	c.failPorts()
-	c.err = errors.Join(c.leaveSite(), c.session.Close(), c.family.drop())
+	c.err = errors.Join(c.leaveGPU(), c.session.Close(), c.family.drop())
 	return c.err
 }
 

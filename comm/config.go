@@ -10,6 +10,7 @@ import (
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
@@ -37,6 +38,9 @@ type Config struct {
 	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
 	Interface string
 
+	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. Ranks in other processes, or without a
+	// device, leave a communicator to host memory.
+	Device kernels.Device
 	// CPU names the kernels that fold host memory, of cpu.Implementations. Empty: the fastest. All give the same bits.
 	CPU string
 

@@ -14,136 +14,98 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-// site is where the ranks of a communicator that share a GPU, all of this process, meet to have their calls queued in one launch.
-type site struct {
-	device *opened
-	*gpu.Communicator
-	ranks int // that hold it
+// gpus are those that this process has open. The lock is held while one is opened, for that waits for all that runs on it.
+var gpus struct {
+	sync.Mutex
+	open map[kernels.Device]*opened
 }
 
-// opened is a GPU that is in use.
+// ranksHere is where the ranks of this process find each other.
+var ranksHere gpu.Process
+
+// opened is a GPU that families hold.
 type opened struct {
 	*cuda.Device
-	sites int // that hold it
+	families int
 }
 
-// sites are those of this process, by communicator, with their GPUs: ranks in several goroutines find each other here. It is also the lock
-// under which GPUs are opened, for that waits for all that runs on them.
-var sites struct {
-	sync.Mutex
-	open    map[uint64]*site
-	devices map[kernels.Device]*opened
-}
-
-// siteOn returns the communicator's site, which it makes or joins at first use.
-func (c *Comm) siteOn(d kernels.Device) (*site, error) {
-	if s := c.site.Load(); s != nil {
-		if s.device.Device.Device() != d {
-			return nil, fmt.Errorf("the communicator is on %v; memory of several GPUs, %w", s.device, ErrUnsupported)
-		}
-		return s, nil
+// openGPU opens a GPU, or takes part in it. The caller gives it back by drop.
+func openGPU(d kernels.Device) (*opened, error) {
+	if d.Kind != kernels.CUDA {
+		return nil, fmt.Errorf("comm: Config.Device is %v: %w", d, ErrUnsupported)
 	}
-	var elsewhere []int
+	gpus.Lock()
+	defer gpus.Unlock()
+	o := gpus.open[d]
+	if o == nil {
+		device, err := cuda.Open(int(d.Ordinal))
+		if err != nil {
+			return nil, fmt.Errorf("comm: Config.Device: %w", err)
+		}
+		o = &opened{Device: device}
+		if gpus.open == nil {
+			gpus.open = map[kernels.Device]*opened{}
+		}
+		gpus.open[d] = o
+	}
+	o.families++
+	return o, nil
+}
+
+// drop gives the GPU back. Work that is queued is done first.
+func (o *opened) drop() error {
+	if o == nil {
+		return nil
+	}
+	gpus.Lock()
+	defer gpus.Unlock()
+	if o.families--; o.families > 0 {
+		return nil
+	}
+	delete(gpus.open, o.Device.Device())
+	return errors.Join(o.Synchronize(), o.Device.Close())
+}
+
+// joinGPU makes this rank a member of what the communicator's ranks share on their GPUs, if all are in this process and have one.
+// It waits for the others.
+func (c *Comm) joinGPU(ctx context.Context) error {
+	f := c.family
+	if f.device == nil {
+		return nil
+	}
 	for r, w := range c.world {
-		if c.Size() > 1 && !c.family.inProcess[w] {
-			elsewhere = append(elsewhere, r)
+		switch {
+		case c.Size() == 1:
+		case !f.inProcess[w]:
+			c.noGPU = fmt.Sprintf("rank %d runs in another process (%s); GPU memory between processes", r, f.routes[w].place)
+			return nil
+		case f.devices[w].IsHost():
+			c.noGPU = fmt.Sprintf("rank %d has no Config.Device", r)
+			return nil
 		}
 	}
-	if elsewhere != nil {
-		return nil, fmt.Errorf("ranks %v run in other processes than this one (rank %d); GPU memory of several processes: %w", elsewhere, c.rank, ErrUnsupported)
+	m, err := ranksHere.Join(ctx, c.id, c.rank, c.Size(), f.device.Device)
+	if err != nil {
+		return fmt.Errorf("comm %s: rank %d on %v: %w", c.name(), c.rank, f.device, err)
 	}
-	sites.Lock()
-	defer sites.Unlock()
-	if s := c.site.Load(); s != nil {
-		return s, nil
-	}
-	s := sites.open[c.id]
-	if s == nil {
-		var err error
-		if s, err = openSite(d, c.Size()); err != nil {
-			return nil, err
-		}
-		if sites.open == nil {
-			sites.open = map[uint64]*site{}
-		}
-		sites.open[c.id] = s
-	} else if s.device.Device.Device() != d {
-		return nil, fmt.Errorf("other ranks are on %v; memory of several GPUs: %w", s.device, ErrUnsupported)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.life.Err() != nil {
-		if s.ranks == 0 {
-			return nil, errors.Join(ErrClosed, c.endSite(s))
-		}
-		return nil, ErrClosed
-	}
-	s.ranks++
-	c.site.Store(s)
+	c.gpu = m
 	if c.port != nil {
 		c.watcher.Go(func() {
 			select {
 			case <-c.broken:
-				s.Abort(c.reason())
+				m.Communicator().Abort(c.reason())
 			case <-c.life.Done():
 			}
 		})
 	}
-	return s, nil
+	return nil
 }
 
-// openSite makes a site. The lock is held.
-func openSite(d kernels.Device, ranks int) (*site, error) {
-	o := sites.devices[d]
-	if o == nil {
-		device, err := cuda.Open(int(d.Ordinal))
-		if err != nil {
-			return nil, err
-		}
-		o = &opened{Device: device}
-		if sites.devices == nil {
-			sites.devices = map[kernels.Device]*opened{}
-		}
-		sites.devices[d] = o
-	}
-	g, err := gpu.New(o.Device, ranks)
-	if err != nil {
-		return nil, errors.Join(err, o.drop())
-	}
-	o.sites++
-	return &site{device: o, Communicator: g}, nil
-}
-
-// drop closes a GPU that no site holds. The lock is held.
-func (o *opened) drop() error {
-	if o.sites > 0 {
+func (c *Comm) leaveGPU() error {
+	if c.gpu == nil {
 		return nil
 	}
-	delete(sites.devices, o.Device.Device())
-	return o.Device.Close()
-}
-
-// leaveSite lets go of the communicator's site, if it has one. Work that is queued is done first.
-func (c *Comm) leaveSite() error {
-	sites.Lock()
-	defer sites.Unlock()
-	s := c.site.Swap(nil)
-	if s == nil {
-		return nil
-	}
-	s.Abort(fmt.Errorf("rank %d closed the communicator: %w", c.rank, ErrClosed))
-	if s.ranks--; s.ranks > 0 {
-		return nil
-	}
-	return c.endSite(s)
-}
-
-// endSite closes a site that no rank holds. The lock is held.
-func (c *Comm) endSite(s *site) error {
-	delete(sites.open, c.id)
-	err := errors.Join(s.device.Synchronize(), s.Communicator.Close())
-	s.device.sites--
-	return errors.Join(err, s.device.drop())
+	return c.gpu.Close()
 }
 
 // startOnDevice has this rank's part of a collective on device memory queued, once all ranks have theirs.
@@ -163,9 +125,13 @@ func (c *Comm) startOnDevice(r *run) error {
 	if d.IsHost() {
 		d = call.Dst.Device
 	}
-	s, err := c.siteOn(d)
-	if err != nil {
-		return fmt.Errorf("comm %s: %v on %v: %w", c.name(), call, d, err)
+	switch own := c.family.device; {
+	case own == nil:
+		return fmt.Errorf("comm %s: %v on %v: the communicator was made without Config.Device: %w", c.name(), call, d, ErrUnsupported)
+	case own.Device.Device() != d:
+		return argument("%v: memory on %v, but Config.Device is %v", call, d, own)
+	case c.gpu == nil:
+		return fmt.Errorf("comm %s: %v on %v: %s: %w", c.name(), call, d, c.noGPU, ErrUnsupported)
 	}
 	p := &prepared{signature: signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root}, algorithm: call.Algorithm}
 	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Stream: call.Stream}
@@ -181,7 +147,7 @@ func (c *Comm) startOnDevice(r *run) error {
 		c.mu.Unlock()
 		return r.outcome()
 	}
-	if r.ticket, err = s.Start(c.rank, g); err == nil {
+	if r.ticket, err = c.gpu.Communicator().Start(c.rank, g); err == nil {
 		c.seq++
 		r.seq, r.queued = c.seq, true
 		c.recent[r.seq%remembered] = entry{r.seq, p, nil}

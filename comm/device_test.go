@@ -37,15 +37,20 @@ func TestDeviceMemoryWithoutGPU(t *testing.T) {
 	if n, err := cuda.Count(); err == nil && n > 0 {
 		t.Skip("there is a GPU")
 	}
+	_, err := comm.New(context.Background(), comm.Config{Size: 1, Device: gpu0})
+	require.ErrorIs(t, err, comm.ErrUnsupported)
+	require.ErrorContains(t, err, "libcuda.so.1")
+	_, err = comm.New(context.Background(), comm.Config{Size: 1, Device: kernels.Device{Kind: 77}})
+	require.ErrorIs(t, err, comm.ErrUnsupported)
 	comms := world(t, 2, nil)
 	each(2, func(r int) {
-		_, err := comms[r].AllocOn(gpu0, 100)
+		if _, err := comms[r].AllocOn(gpu0, 100); !errors.Is(err, comm.ErrArgument) || !strings.Contains(err.Error(), "cuda:0") {
+			t.Errorf("rank %d: %v, want ErrArgument that names the device", r, err)
+		}
 		m := kernels.Mem{Ptr: unsafe.Pointer(new(float32)), Bytes: 4, Device: gpu0}
-		err2 := comms[r].Do(context.Background(), comm.Call{Kind: comm.KindAllReduce, Src: m, Dst: m, Count: 1, DType: kernels.Float32})
-		for _, err := range []error{err, err2} {
-			if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "libcuda.so.1") {
-				t.Errorf("rank %d: %v, want ErrUnsupported that names the library", r, err)
-			}
+		err := comms[r].Do(context.Background(), comm.Call{Kind: comm.KindAllReduce, Src: m, Dst: m, Count: 1, DType: kernels.Float32})
+		if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "Config.Device") {
+			t.Errorf("rank %d: %v, want ErrUnsupported that says what to do", r, err)
 		}
 		if err := comms[r].Barrier(context.Background()); err != nil {
 			t.Errorf("rank %d: %v", r, err)
@@ -63,7 +68,13 @@ type deviceWorld struct {
 }
 
 func newDeviceWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Config)) *deviceWorld {
-	w := &deviceWorld{t: t, d: needGPU(t), comms: world(t, ranks, edit)}
+	w := &deviceWorld{t: t, d: needGPU(t)}
+	w.comms = world(t, ranks, func(r int, c *comm.Config) {
+		c.Device = gpu0
+		if edit != nil {
+			edit(r, c)
+		}
+	})
 	for _, c := range w.comms {
 		s, err := w.d.NewStream()
 		require.NoError(t, err)
@@ -233,9 +244,9 @@ func TestDeviceGraph(t *testing.T) {
 	w.fill(n, 0)
 	require.NoError(t, comm.Group(context.Background(), calls...))
 	require.NoError(t, w.d.Synchronize())
-	fork, err := w.d.NewEvent()
+	fork, err := w.d.NewEvent(false)
 	require.NoError(t, err)
-	join, err := w.d.NewEvent()
+	join, err := w.d.NewEvent(false)
 	require.NoError(t, err)
 	g, err := w.d.Capture(w.streams[0], func() error {
 		if err := w.d.Record(fork, w.streams[0]); err != nil {

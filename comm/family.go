@@ -13,6 +13,7 @@ import (
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/tune"
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/mem"
 	"github.com/gccl-project/gccl/transport/shm"
@@ -28,8 +29,10 @@ type family struct {
 	log       *slog.Logger
 	driver    *engine.Driver
 	endpoints []transport.Endpoint
-	routes    []route // by rank of the world; our own is zero
-	inProcess []bool  // by rank of the world: it runs in this process
+	routes    []route          // by rank of the world; our own is zero
+	inProcess []bool           // by rank of the world: it runs in this process
+	device    *opened          // Config.Device; nil: none
+	devices   []kernels.Device // of all ranks of the world
 	model     tune.Model
 	crowded   bool
 
@@ -55,6 +58,7 @@ type hello struct {
 	Boot       string // identity of the host: boot id, or Config.HostID
 	PID        int
 	Process    string            // a number of the process that no other has
+	Device     kernels.Device    // Config.Device
 	Processors []int             // that it may run on
 	Threads    int               // that may run Go at once
 	Addresses  map[string][]byte // by transport
@@ -72,6 +76,9 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 		return f, nil
 	}
 	mine, err := f.open(at)
+	if err == nil && !cfg.Device.IsHost() {
+		f.device, err = openGPU(cfg.Device)
+	}
 	if err == nil {
 		err = f.connect(ctx, s, mine)
 	}
@@ -86,7 +93,7 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 func (f *family) open(at listenAt) (hello, error) {
 	cfg := f.cfg
 	host, _ := os.Hostname()
-	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Process: process, Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
+	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Process: process, Device: cfg.Device, Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
 	h.Boot = cfg.HostID
 	if h.Boot == "" {
 		h.Boot = bootID()
@@ -201,6 +208,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 	var host []hello
 	for r, h := range all {
 		f.inProcess[r] = h.Process == mine.Process
+		f.devices = append(f.devices, h.Device)
 		if h.Boot == mine.Boot {
 			host = append(host, h)
 		}
@@ -319,5 +327,7 @@ func (f *family) close() error {
 		errs = append(errs, e.Close())
 	}
 	f.endpoints = nil
+	errs = append(errs, f.device.drop())
+	f.device = nil
 	return errors.Join(errs...)
 }

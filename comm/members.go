@@ -44,12 +44,12 @@ func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
 			return nil, c.unmade("shrink", false, causeOf(err))
 		}
 		if len(alive) > 1 {
-			return c.member(sub, sub.ID(), alive), nil
+			return c.member(ctx, "shrink", sub, sub.ID(), alive)
 		}
 		if err := sub.Close(); err != nil {
 			return nil, fmt.Errorf("comm %s: shrink: %w", c.name(), err)
 		}
-		return c.member(nil, childID(childID(c.id, count, shrunk), uint64(c.world[c.rank]), alone), alive), nil
+		return c.member(ctx, "shrink", nil, childID(childID(c.id, count, shrunk), uint64(c.world[c.rank]), alone), alive)
 	default:
 		broken = c.broken
 		for r := range c.Size() {
@@ -129,16 +129,21 @@ func (c *Comm) child(ctx context.Context, op string, broken <-chan struct{}, mem
 		}
 		id = sub.ID()
 	}
-	return c.member(sub, id, members), nil
+	return c.member(ctx, op, sub, id, members)
 }
 
 // member is our membership in a communicator of some of our ranks, which have a session of their own unless there is one alone.
-func (c *Comm) member(s bootstrap.Session, id uint64, members []int) *Comm {
+func (c *Comm) member(ctx context.Context, op string, s bootstrap.Session, id uint64, members []int) (*Comm, error) {
 	world := make([]int, len(members))
 	for i, r := range members {
 		world[i] = c.world[r]
 	}
-	return newComm(id, slices.Index(members, c.rank), world, c.family, s)
+	child := newComm(id, slices.Index(members, c.rank), world, c.family, s)
+	if err := child.joinGPU(ctx); err != nil {
+		child.Abort(err)
+		return nil, errors.Join(c.refusal(op, err), child.Close())
+	}
+	return child, nil
 }
 
 // unmade is the error of an op that was to make a communicator and could not. Where ours is whole, it fails, too: the ranks no longer

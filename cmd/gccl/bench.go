@@ -208,19 +208,28 @@ func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
 	return err
 }
 
-// measure is one rank's part.
-func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+// config is what the flags and the environment say of the communicator.
+func (f *benchFlags) config(cmd *cobra.Command) (comm.Config, error) {
 	cc, _, err := comm.LoadConfig(settings.Process())
 	if err != nil {
-		return usageError{err}
+		return cc, err
 	}
 	if cmd.Flags().Changed("transport") {
 		cc.Transport = f.transport
 	}
 	if cc.Logger == nil {
 		cc.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	return cc, nil
+}
+
+// measure is one rank's part.
+func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	cc, err := f.config(cmd)
+	if err != nil {
+		return usageError{err}
 	}
 	if env.World == 0 {
 		cc.Size = 1
@@ -276,7 +285,7 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	cc, err := comm.ConfigFromEnv(os.Getenv)
+	cc, err := f.config(cmd)
 	if err != nil {
 		return usageError{err}
 	}

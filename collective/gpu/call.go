@@ -80,25 +80,6 @@ func (c *Call) divides() bool {
 	return c.Kind.Reduces() && c.Kind != collective.Barrier && c.RedOp == kernels.Avg && !c.DType.IsFloat()
 }
 
-// algorithm is the one asked for, or the one whose moves are fewest.
-func (c *Call) algorithm() string {
-	if c.Algorithm != "" {
-		return c.Algorithm
-	}
-	return DefaultAlgorithm(c.Kind)
-}
-
-// DefaultAlgorithm is what a call of a kind takes that names none.
-func DefaultAlgorithm(k collective.Kind) string {
-	switch k {
-	case collective.AllReduce:
-		return "oneshot"
-	case collective.AllToAll:
-		return "pairwise"
-	}
-	return "direct"
-}
-
 // A MismatchError reports ranks that called different collectives. Nothing was queued.
 type MismatchError struct {
 	Rank, Other int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,11 +16,12 @@ import (
 	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 )
 
 func newCommunicator(t testing.TB, d *cuda.Device, ranks int) *Communicator {
 	t.Helper()
-	c, err := New(d, ranks)
+	c, err := New(slices.Repeat([]*cuda.Device{d}, ranks))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
@@ -181,7 +183,7 @@ func TestGraphOnGPU(t *testing.T) {
 				calls[r].Stream = g.streams[0]
 			}
 		}
-		fork, err := g.d.NewEvent()
+		fork, err := g.d.NewEvent(false)
 		require.NoError(t, err)
 		graph, err := g.d.Capture(g.streams[0], func() error {
 			if !oneStream { // all streams take part in the capture
@@ -195,7 +197,7 @@ func TestGraphOnGPU(t *testing.T) {
 			}
 			if !oneStream {
 				for _, other := range g.streams[1:] {
-					join, err := g.d.NewEvent()
+					join, err := g.d.NewEvent(false)
 					require.NoError(t, err)
 					require.NoError(t, g.d.Record(join, other))
 					require.NoError(t, g.d.WaitEvent(g.streams[0], join))
@@ -235,9 +237,9 @@ func TestCaptureApartIsRefused(t *testing.T) {
 // Ranks that are goroutines meet: two communicators over the same streams, a busy third stream, memory freed between calls.
 func TestGoroutinesMeetOnGPU(t *testing.T) {
 	const ranks = 8
-	rounds := 2000
+	rounds := 10000
 	if testing.Short() {
-		rounds = 200
+		rounds = 2000
 	}
 	g := newRig(t, ranks, 1<<20)
 	a, b := newCommunicator(t, g.d, ranks), newCommunicator(t, g.d, ranks)
@@ -256,7 +258,7 @@ func TestGoroutinesMeetOnGPU(t *testing.T) {
 	require.NoError(t, err)
 	stop, idle := make(chan struct{}), make(chan error, 1)
 	go func() {
-		for {
+		for i := 0; ; i++ {
 			select {
 			case <-stop:
 				idle <- g.d.Wait(busy)
@@ -266,9 +268,13 @@ func TestGoroutinesMeetOnGPU(t *testing.T) {
 					idle <- err
 					return
 				}
-				m, err := g.d.Alloc(1)
+				if i%1024 != 0 {
+					time.Sleep(20 * time.Microsecond) // the driver's lock is for others too
+					continue
+				}
+				m, err := g.d.AllocPinned(1)
 				if err == nil {
-					err = g.d.Free(m)
+					err = g.d.FreePinned(m) // waits for all kernels, as a user's cudaFree does
 				}
 				if err != nil {
 					idle <- err
@@ -359,7 +365,7 @@ func TestUC01_MismatchOnGPU(t *testing.T) {
 
 // Making and closing communicators leaves no device memory behind, and one holds little.
 func TestUC12_CommunicatorsLeaveNothing(t *testing.T) {
-	d := device(t)
+	d := cudatest.Open(t)
 	before, _, err := d.MemInfo()
 	require.NoError(t, err)
 	var held []*Communicator
@@ -373,7 +379,7 @@ func TestUC12_CommunicatorsLeaveNothing(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	for range 10000 {
-		c, err := New(d, 8)
+		c, err := New(slices.Repeat([]*cuda.Device{d}, 8))
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
@@ -393,4 +399,97 @@ func TestGroupDoesNotAllocate(t *testing.T) {
 		}
 	}))
 	s.check(g, calls)
+}
+
+// several returns a device for each rank: all GPUs in turn, or where there is one, several handles of it. They are connected.
+func several(t *testing.T, first *cuda.Device, handles, ranks int) []*cuda.Device {
+	t.Helper()
+	n, err := cuda.Count()
+	require.NoError(t, err)
+	devices := []*cuda.Device{first}
+	for i := 1; i < handles; i++ {
+		d, err := cuda.Open(i % n)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		devices = append(devices, d)
+	}
+	require.NoError(t, cuda.Connect(devices...))
+	all := make([]*cuda.Device, ranks)
+	for r := range all {
+		all[r] = devices[r%handles]
+	}
+	return all
+}
+
+// Ranks on several devices, which may be one GPU under several handles: every kind, places and alignments in turn.
+func TestSeveralDevices(t *testing.T) {
+	g := newRig(t, 8, 1<<20)
+	for _, row := range []struct{ handles, ranks int }{{2, 2}, {2, 5}, {4, 8}, {8, 8}} {
+		c, err := New(several(t, g.d, row.handles, row.ranks))
+		require.NoError(t, err)
+		variant := 0
+		for _, kind := range collective.Kinds() {
+			for _, a := range collective.Catalog(kind) {
+				for _, dtype := range []kernels.DType{kernels.Float32, kernels.Int32, kernels.Bfloat16} {
+					for _, op := range redops(kind) {
+						variant++
+						call := Call{Kind: kind, DType: dtype, RedOp: op, Count: 1777, Algorithm: a.Name}
+						if !a.RankOrder {
+							call.DType, call.RedOp = kernels.Int32, kernels.Sum // of which any order gives the same
+						}
+						if kind == collective.Barrier {
+							call.Count = 0
+						}
+						s := sampleOf(call, row.ranks, variant)
+						calls := s.lay(g)
+						err := c.Group(calls)
+						if errors.Is(err, errors.ErrUnsupported) {
+							continue
+						}
+						require.NoError(t, err, "%s", s)
+						s.check(g, calls)
+					}
+				}
+			}
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
+// Messages between any ranks, many in one launch, on one device and several.
+func TestTransfers(t *testing.T) {
+	g := newRig(t, 8, 1<<20)
+	for _, devices := range [][]*cuda.Device{slices.Repeat([]*cuda.Device{g.d}, 8), several(t, g.d, 3, 8)} {
+		c, err := New(devices)
+		require.NoError(t, err)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for range 30 {
+			var ts []Transfer
+			var want [][]byte
+			var at [8]int
+			for range rng.IntN(100) {
+				n, from, to := rng.IntN(5000), rng.IntN(8), rng.IntN(8)
+				b := random(kernels.Uint8, n, rng.Uint64())
+				x := Transfer{From: from, To: to, Bytes: int64(n), FromStream: g.streams[from], ToStream: g.streams[to]}
+				x.Src, x.Dst = unsafe.Add(g.src[from].Ptr, at[from]), unsafe.Add(g.dst[to].Ptr, at[to])
+				at[from] += n + rng.IntN(3)
+				at[to] = max(at[to], at[from]) + n // apart from all others, on both sides
+				at[from] = at[to]
+				if at[to] > 1<<19 {
+					break
+				}
+				g.up(from, x.Src, b)
+				ts, want = append(ts, x), append(want, b)
+			}
+			require.NoError(t, c.Transfers(ts))
+			g.waitAll()
+			for i, x := range ts {
+				require.Equal(t, want[i], g.down(x.To, x.Dst, int(x.Bytes)), "transfer %d: %+v", i, x)
+			}
+		}
+		require.ErrorIs(t, c.Transfers([]Transfer{{From: 0, To: 8}}), kernels.ErrInvalid)
+		require.ErrorIs(t, c.Transfers([]Transfer{{From: 0, To: 1, ToStream: g.streams[1]}, {From: 1, To: 0, FromStream: g.streams[2]}}), kernels.ErrInvalid)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, c.Transfers(nil), ErrClosed)
+	}
 }

@@ -1,8 +1,11 @@
 // Package gpu runs collectives on the memory of GPUs: it lowers all ranks' plans to programs of package cuda's interpreter.
 //
-// Ranks of one process on one GPU meet on the host, and one launch does the work of all of them ([Communicator]). What such a launch
+// Ranks of one process find each other in a [Process]. On one GPU they meet on the host, and one launch does the work of all of
+// them ([Communicator]). What such a launch
 // reads was written by work that the ranks' streams are joined behind, and its end is what they wait for, so it needs no flags:
-// nothing on the GPU waits for a launch still to come, and no deadlock is possible, whatever else runs there.
+// nothing on the GPU waits for a launch still to come, and no deadlock is possible, whatever else runs there. On several GPUs every
+// one gets such a launch for the moves of its ranks, and their streams meet by events: that costs some microseconds a phase, and
+// keeps the promise.
 //
 // # Lowering
 //
@@ -12,12 +15,15 @@
 // a single one that reads eight buffers and writes eight. Moves that depend on each other go to phases, one after the other.
 // Sums keep the plan's order of operands, and so have the bits that the engine gives on hosts.
 //
-//	c, err := gpu.New(device, 8)
+//	c, err := gpu.New(devices) // of each rank: the same one, or several
 //	if err != nil {
 //		return err
 //	}
 //	defer c.Close()
 //	err = c.Group(calls) // one call a rank; queued on the ranks' streams when it returns
 //
-// All memory of a call must be reachable from the device and stay until the call's stream has come so far.
+// A rank whose streams are captured in a graph takes part if all ranks' streams are captured in the same one; captured apart, the driver
+// refuses the call. A replay does what was captured, on the memory that was given.
+//
+// All memory of a call must be reachable from all its devices and stay until the call's stream has come so far.
 package gpu

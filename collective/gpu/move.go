@@ -51,3 +51,6 @@ type Moves struct {
 	Pieces int
 	Phases [][]Move
 }
+
+// MaxRanks is how many ranks Lower takes: a bit each in Move.Scaled.
+const MaxRanks = 64

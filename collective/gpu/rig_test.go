@@ -3,12 +3,8 @@ package gpu
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"unsafe"
 
@@ -18,6 +14,7 @@ import (
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 	"github.com/gccl-project/gccl/kernels/kernelstest"
 )
 
@@ -30,21 +27,9 @@ type rig struct {
 	bounce   []byte
 }
 
-// device returns GPU 0. Where there is none the test is skipped; with GCCL_REQUIRE=cuda that is a failure.
-func device(t testing.TB) *cuda.Device {
-	t.Helper()
-	d, err := cuda.Open(0)
-	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return d
-}
-
 // newRig makes room for so many bytes in each buffer of each rank.
 func newRig(t testing.TB, ranks int, room int64) *rig {
-	g := &rig{TB: t, d: device(t)}
+	g := &rig{TB: t, d: cudatest.Open(t)}
 	for range ranks {
 		s, err := g.d.NewStream()
 		require.NoError(t, err)

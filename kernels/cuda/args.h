@@ -22,7 +22,7 @@ enum {
 	MOVE = 0,     // every destination = the fold of the sources, in their order
 	EXCHANGE = 1, // destination k = source k, all of which are read before one is written; at most 8
 	BEGIN = 2,    // source 0 is the lane's epoch table: the next epoch begins
-	BARRIER = 3,  // source k is where peer k stores the epoch for us, destination k where we store it for them
+	BARRIER = 3,  // source k is rank k's flag table; ours is the one numbered plain. All ranks meet
 	PUT = 4,      // every destination, rows of lines, = the source, each line with the epoch in it
 	TAKE = 5,     // MOVE whose sources are rows of lines, but for the one numbered plain; waits for each line
 	DIVIDE = 6,   // destination 0 = source 0 divided by the factor, integers, fractions dropped
@@ -42,17 +42,16 @@ struct Instr {
 	u8 nsrc, ndst;
 	u8 code;
 	u8 flags;
-	u8 plain; // of TAKE and DIVIDE
-	u8 unused;
+	u8 plain; // of TAKE, DIVIDE and BARRIER; of MOVE and EXCHANGE the logarithm of the unit that all pointers agree on, 16 bytes at most
+	u8 head;  // of MOVE and EXCHANGE: elements before the first whole unit
 };
 
-// 4096 bytes, as much as every driver takes for a kernel's arguments.
+// A grid's row y is lane y. 4096 bytes, as much as every driver takes for a kernel's arguments.
 struct Args {
 	u64 factor; // bits of a float (also for the 16-bit types), a double, or a divisor
 	u64 half;   // bytes from a row of lines to the one for odd epochs
 	u64 abort;  // address of a word that is not 0 once the call is to end at once; 0: none
-	u32 blocks; // of a lane
-	u32 unused;
+	u32 unused[2];
 	u16 start[MAX_LANES + 1]; // lane l runs instrs start[l] … start[l+1]-1
 	u16 unused2[3];
 	Instr instr[MAX_INSTRS];
@@ -68,10 +67,10 @@ AT(Instr, ndst, 19);
 AT(Instr, code, 20);
 AT(Instr, flags, 21);
 AT(Instr, plain, 22);
+AT(Instr, head, 23);
 AT(Args, factor, 0);
 AT(Args, half, 8);
 AT(Args, abort, 16);
-AT(Args, blocks, 24);
 AT(Args, start, 32);
 AT(Args, instr, 168);
 AT(Args, pointer, 1704);

@@ -18,6 +18,7 @@ type Device struct {
 
 	mu     sync.Mutex
 	blocks map[uintptr]cu.Block // what Alloc gave, by address
+	peers  []int                // ordinals of devices that use our memory
 }
 
 // Info says what a device is and can.

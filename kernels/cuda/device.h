@@ -16,11 +16,24 @@ DEVICE u32 threads() {
 	asm("mov.u32 %0, %%ntid.x;" : "=r"(x));
 	return x;
 }
-DEVICE u32 block_index() {
+DEVICE u32 lane_index() { // a lane is a row of the grid
+	u32 x;
+	asm("mov.u32 %0, %%ctaid.y;" : "=r"(x));
+	return x;
+}
+DEVICE u32 block_index() { // in the lane
 	u32 x;
 	asm("mov.u32 %0, %%ctaid.x;" : "=r"(x));
 	return x;
 }
+DEVICE u32 blocks() { // of a lane
+	u32 x;
+	asm("mov.u32 %0, %%nctaid.x;" : "=r"(x));
+	return x;
+}
+// Threads of a lane take its work in turns.
+DEVICE u64 lane_thread() { return (u64)block_index() * threads() + thread_index(); }
+DEVICE u64 lane_threads() { return (u64)blocks() * threads(); }
 DEVICE void sync_threads() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // A value that the compiler must take anew in each turn of a loop, rather than hold what follows from it in registers.

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -16,20 +14,9 @@ import (
 
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 	"github.com/gccl-project/gccl/kernels/kernelstest"
 )
-
-// open returns GPU 0. Where there is none the test is skipped; with GCCL_REQUIRE=cuda that is a failure.
-func open(t testing.TB) *cuda.Device {
-	t.Helper()
-	d, err := cuda.Open(0)
-	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return d
-}
 
 func stream(t testing.TB, d *cuda.Device) cuda.Stream {
 	t.Helper()
@@ -85,7 +72,7 @@ func TestDeviceThatIsNotThere(t *testing.T) {
 
 func TestDeviceDescribesItself(t *testing.T) {
 	start := time.Now()
-	d := open(t)
+	d := cudatest.Open(t)
 	info := d.Info()
 	t.Logf("%+v, opened in %v", info, time.Since(start))
 	require.NotEmpty(t, info.Name)
@@ -122,7 +109,7 @@ type host struct {
 const arena, canary = 128 << 10, 0x5A
 
 func newHost(t testing.TB) *host {
-	d := open(t)
+	d := cudatest.Open(t)
 	h := &host{t: t, d: d, s: stream(t, d)}
 	var err error
 	h.p, err = d.AllocPinned(16 * arena)
@@ -201,7 +188,7 @@ func TestKernels(t *testing.T) { kernelstest.Run(t, newHost(t)) }
 
 // All alignments of copies to each other, several destinations, lengths about the units' edges.
 func TestCopy(t *testing.T) {
-	d := open(t)
+	d := cudatest.Open(t)
 	s := stream(t, d)
 	rng := rand.New(rand.NewPCG(1, 2))
 	const room = 1 << 20
@@ -232,7 +219,7 @@ func TestCopy(t *testing.T) {
 }
 
 func TestGraphReplays(t *testing.T) {
-	d := open(t)
+	d := cudatest.Open(t)
 	s := stream(t, d)
 	a, b := alloc(t, d, 4096), alloc(t, d, 4096)
 	upload(t, d, s, a.Ptr, bytes.Repeat([]byte{1, 0, 0, 0}, 1024))
@@ -258,7 +245,7 @@ func TestGraphReplays(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	d := open(t)
+	d := cudatest.Open(t)
 	_, err := d.Alloc(-1)
 	require.ErrorIs(t, err, kernels.ErrInvalid)
 	m := alloc(t, d, 1000)
@@ -287,22 +274,48 @@ func TestMemory(t *testing.T) {
 	require.GreaterOrEqual(t, after, before-32<<20)
 }
 
-// A kernel on a device reads what the driver wrote, through the path that peers use.
-func TestReach(t *testing.T) {
+// Kernels on each GPU read what the others have; a device is connected to itself without further ado.
+func TestConnect(t *testing.T) {
+	a := cudatest.Open(t)
+	require.NoError(t, cuda.Connect(a, a))
 	n, err := cuda.Count()
-	if err != nil || n < 2 {
-		t.Skipf("%d GPUs, want 2 (%v)", n, err)
-	}
-	a := open(t)
-	b, err := cuda.Open(1)
 	require.NoError(t, err)
-	defer b.Close()
-	m := alloc(t, b, 1<<20)
-	require.NoError(t, a.Reach(b, m))
+	devices := []*cuda.Device{a}
+	early := alloc(t, a, 1<<20)
+	for i := 1; i < n; i++ {
+		d, err := cuda.Open(i)
+		require.NoError(t, err)
+		defer d.Close()
+		devices = append(devices, d)
+	}
+	require.NoError(t, cuda.Connect(devices...))
+	require.NoError(t, cuda.Connect(devices...))
+	s := stream(t, a)
+	upload(t, a, s, early.Ptr, []byte("before"))
+	for _, d := range devices[1:] {
+		m := alloc(t, d, 64)
+		require.NoError(t, d.Copy(0, []unsafe.Pointer{m.Ptr}, early.Ptr, 6))
+		require.NoError(t, d.Synchronize())
+		require.Equal(t, "before", string(download(t, d, 0, m.Ptr, 6)))
+	}
+}
+
+// TestUC69_DirectRDMAIsKnown: how adapters reach the GPU's memory is a fact of the device, with the answers peermem, DMA-BUF, none.
+func TestUC69_DirectRDMAIsKnown(t *testing.T) {
+	info := cudatest.Open(t).Info()
+	switch {
+	case info.DirectRDMA && info.DMABuf:
+		t.Log("adapters reach Alloc's memory, by DMA-BUF")
+	case info.DirectRDMA:
+		t.Log("adapters reach Alloc's memory where nvidia_peermem is loaded")
+	default:
+		t.Log("adapters do not reach Alloc's memory: data goes through the host")
+	}
+	require.False(t, info.DMABuf && !info.DirectRDMA)
 }
 
 func BenchmarkFold(b *testing.B) {
-	d := open(b)
+	d := cudatest.Open(b)
 	s := stream(b, d)
 	const bytes = 256 << 20
 	var m [3]kernels.Mem
@@ -311,9 +324,9 @@ func BenchmarkFold(b *testing.B) {
 	}
 	bench := func(name string, moved int64, f func() error) {
 		b.Run(name, func(b *testing.B) {
-			from, err := d.NewEvent()
+			from, err := d.NewEvent(true)
 			require.NoError(b, err)
-			to, err := d.NewEvent()
+			to, err := d.NewEvent(true)
 			require.NoError(b, err)
 			require.NoError(b, f())
 			require.NoError(b, d.Record(from, s))

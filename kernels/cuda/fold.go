@@ -62,7 +62,7 @@ func (d *Device) fold(s Stream, t kernels.DType, op kernels.RedOp, scaled, facto
 	if !p[0].Add(Instr{Code: Move, Count: uint64(n), Scaled: scaled}, srcs, []unsafe.Pointer{dst}) {
 		return fmt.Errorf("cuda: fold of %d sources, want at most 255: %w", len(srcs), kernels.ErrInvalid)
 	}
-	p[0].SetShape(d.BulkShape(1, int64(n)*int64(t.Size()), 1))
+	p[0].SetShape(d.BulkShape(1, int64(n)*int64(t.Size()), FoldUnroll(len(srcs))))
 	return d.Launch(p[:], s, nil, nil)
 }
 
@@ -73,7 +73,7 @@ func (d *Device) Divide(s Stream, t kernels.DType, dst unsafe.Pointer, n int, di
 		return err
 	}
 	var p [1]Program
-	p[0].Reset(MoveBytes)
+	p[0].Reset(SwapBytes)
 	p[0].SetFactor(uint64(divisor))
 	p[0].Lane()
 	p[0].Add(in, []unsafe.Pointer{dst}, []unsafe.Pointer{dst})
@@ -112,21 +112,36 @@ func (d *Device) Copy(s Stream, dsts []unsafe.Pointer, src unsafe.Pointer, bytes
 	return d.Launch(p[:], s, nil, nil)
 }
 
-// CopyUnroll is what BulkShape wants to know of the bytes kernels: a thread has so many packs of 16 bytes in flight, of the folding ones one of each source.
-const CopyUnroll = 4
+// Packs of 16 bytes that a thread moves, for BulkShape: more than one where few are in flight for each.
+const (
+	CopyUnroll = 4 // of a bytes kernel
+	pairUnroll = 4 // of a fold of one or two sources
+)
 
-// BulkShape returns blocks of a lane and threads of a block for lanes that wait for nobody and move so many bytes each: one turn of a
-// thread for each pack, up to bulkBlocks in all, which measured best.
-func (d *Device) BulkShape(lanes int, bytes int64, unroll int) (blocks, threads int) {
-	packs := (bytes + 15) / 16
-	turns := (packs + int64(unroll) - 1) / int64(unroll)
-	threads = MaxThreads
-	if turns < 4*MaxThreads {
-		threads = 128 // short: more multiprocessors at work
+// FoldUnroll returns it for a fold of so many sources.
+func FoldUnroll(sources int) int {
+	if sources <= 2 {
+		return pairUnroll
 	}
-	most := max(1, bulkBlocks*d.info.Multiprocessors/lanes)
-	return int(min(max((turns+int64(threads)-1)/int64(threads), 1), int64(most))), threads
+	return 1
 }
 
-// bulkBlocks is how many blocks are launched at most for each multiprocessor.
-const bulkBlocks = 128
+// BulkShape returns blocks of a lane and threads of a block for lanes that wait for nobody and move so many bytes each: unroll packs
+// for every thread, where there are more packs than threads that run at once. Small blocks let few threads use many
+// multiprocessors, and measured best for long moves too. TestShapes in tests/gpu prints what others reach.
+func (d *Device) BulkShape(lanes int, bytes int64, unroll int) (blocks, threads int) {
+	packs := (bytes + 15) / 16
+	short := int64(256 * d.info.Multiprocessors)
+	if packs*int64(lanes) <= short {
+		unroll = 1
+	}
+	turns := max((packs+int64(unroll)-1)/int64(unroll), 1)
+	threads = 64
+	if all := turns * int64(lanes); all > short/4 && all <= short {
+		threads = 128
+	}
+	return int(min((turns+int64(threads)-1)/int64(threads), maxGrid/int64(lanes))), threads
+}
+
+// maxGrid is the most blocks of a launch.
+const maxGrid = 1 << 24

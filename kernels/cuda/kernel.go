@@ -15,10 +15,12 @@ import (
 // one whose instrs pass lines.
 type Kernel uint8
 
-// The two kernels for bytes; those that fold are found by FoldKernel.
+// The kernels for bytes; those that fold are found by FoldKernel.
 const (
-	MoveBytes Kernel = 0
-	LineBytes Kernel = 1
+	MoveBytes Kernel = iota // Move
+	LineBytes               // Put, Take
+	SwapBytes               // Exchange, Divide
+	numBytes
 )
 
 // operators are the kernels' own: an average of floating-point numbers is a sum that scales.
@@ -27,7 +29,7 @@ var operators = [...]string{kernels.Sum: "sum", kernels.Prod: "prod", kernels.Ma
 const (
 	numDTypes  = 10
 	numRedOps  = 5
-	numKernels = 2 + 2*numDTypes*numRedOps
+	numKernels = numBytes + 2*numDTypes*numRedOps
 )
 
 // FoldKernel returns the kernel whose instrs fold by d and op, move or line. An average of an integer type is a sum, to be divided
@@ -42,7 +44,7 @@ func FoldKernel(d kernels.DType, op kernels.RedOp, line bool) (Kernel, error) {
 	if op == kernels.Avg && !d.IsFloat() {
 		op = kernels.Sum
 	}
-	k := MoveBytes + 2 + 2*Kernel(int(d)*numRedOps+int(op))
+	k := numBytes + 2*Kernel(int(d)*numRedOps+int(op))
 	if line {
 		k++
 	}
@@ -51,14 +53,11 @@ func FoldKernel(d kernels.DType, op kernels.RedOp, line bool) (Kernel, error) {
 
 // name returns the kernel's name in kernels.cu. Signed and unsigned integers share sums and products.
 func (k Kernel) name() string {
-	role := "move"
-	if k&1 == 1 {
-		role = "line"
+	if k < numBytes {
+		return [...]string{"gccl_move_bytes", "gccl_line_bytes", "gccl_swap_bytes"}[k]
 	}
-	if k < 2 {
-		return "gccl_" + role + "_bytes"
-	}
-	i := int(k-2) / 2
+	role := [2]string{"move", "line"}[(k-numBytes)%2]
+	i := int(k-numBytes) / 2
 	d, op := kernels.DType(i/numRedOps), kernels.RedOp(i%numRedOps)
 	if op == kernels.Sum || op == kernels.Prod {
 		switch d {
@@ -73,12 +72,20 @@ func (k Kernel) name() string {
 	return "gccl_" + role + "_" + operators[op] + "_" + d.String()
 }
 
+// size returns the bytes of what the kernel counts in.
+func (k Kernel) size() uint64 {
+	if k < numBytes {
+		return 1
+	}
+	return uint64(kernels.DType(int(k-numBytes) / 2 / numRedOps).Size())
+}
+
 // exists is false for the averages of integers, which are none of the kernels.
 func (k Kernel) exists() bool {
-	if k < 2 {
+	if k < numBytes {
 		return true
 	}
-	i := int(k-2) / 2
+	i := int(k-numBytes) / 2
 	return kernels.RedOp(i%numRedOps) != kernels.Avg || kernels.DType(i/numRedOps).IsFloat()
 }
 

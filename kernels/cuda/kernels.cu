@@ -1,12 +1,12 @@
 // The interpreters: for every type and operator one kernel whose instrs move memory and one whose instrs pass lines, and such
-// a pair for bytes. A launch holds lanes, each a number of blocks that run one program together. Which lanes there are, and whom
+// a pair for bytes, with a third that exchanges and divides: apart, each has the registers it needs. A launch holds lanes, each a number of blocks that run one program together. Which lanes there are, and whom
 // they wait for, is the host's affair.
 #include "wait.h"
 
 // The program of this block's lane, instr by instr. They are copied first: the compiler cannot know that stores don't change them.
 #define PROGRAM(a, l, in) \
-	const u32 lane = block_index() / a.blocks; \
-	Lane l{block_index() % a.blocks, 0, {a.abort, 0}, false}; \
+	const u32 lane = lane_index(); \
+	Lane l{0, {a.abort, 0}, false}; \
 	ROLLED \
 	for (u32 i = a.start[lane]; i < a.start[lane + 1]; i++) \
 		if (const Instr in = a.instr[i]; in.code == BEGIN) begin(a, in, l); \
@@ -14,7 +14,7 @@
 		else
 
 template <class T, class Op> DEVICE void run_moves(const Args &a) {
-	PROGRAM(a, l, in) move<T, Op>(a, in, l.block);
+	PROGRAM(a, l, in) move<T, Op>(a, in);
 }
 
 template <class T, class Op> DEVICE void run_lines(const Args &a) {
@@ -24,13 +24,14 @@ template <class T, class Op> DEVICE void run_lines(const Args &a) {
 	}
 }
 
-DEVICE void run_bytes(const Args &a) {
+DEVICE void run_copies(const Args &a) {
+	PROGRAM(a, l, in) copy(a, in);
+}
+
+DEVICE void run_swaps(const Args &a) {
 	PROGRAM(a, l, in) {
-		switch (in.code) {
-		case MOVE: copy(a, in, l.block); break;
-		case EXCHANGE: exchange(a, in, l.block); break;
-		case DIVIDE: divide(a, in, l.block); break;
-		}
+		if (in.code == EXCHANGE) exchange(a, in);
+		else divide(a, in);
 	}
 }
 
@@ -46,7 +47,8 @@ DEVICE void run_bytes(const Args &a) {
 #define UNSIGNED(op, Op) INTERPRET(op, uint8, u8, Op) INTERPRET(op, uint32, u32, Op) INTERPRET(op, uint64, u64, Op)
 #define SIGNED_(op, Op) INTERPRET(op, int8, s8, Op) INTERPRET(op, int32, s32, Op) INTERPRET(op, int64, s64, Op)
 
-KERNEL_OF(gccl_move_bytes, 3, run_bytes(args))
+KERNEL_OF(gccl_move_bytes, 4, run_copies(args))
+KERNEL_OF(gccl_swap_bytes, 3, run_swaps(args))
 KERNEL_OF(gccl_line_bytes, 3, (run_lines<u8, Sum>(args)))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)
 FLOATS(avg, Avg)

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"crypto/rand"
 	"fmt"
 	"unsafe"
 
@@ -11,7 +10,8 @@ import (
 
 // Alloc returns memory of the device, with any content. It is physical memory of its own, in whole granules (2 MiB today); it can be
 // given to other processes where Info says so. It waits for nothing on the GPU and may be called while a stream is captured.
-// Free or Close frees it.
+// Devices that were
+// connected reach it. Free or Close frees it.
 func (d *Device) Alloc(bytes int64) (kernels.Mem, error) {
 	if bytes < 0 {
 		return kernels.Mem{}, fmt.Errorf("cuda: Alloc of %d bytes: %w", bytes, kernels.ErrInvalid)
@@ -33,6 +33,12 @@ func (d *Device) Alloc(bytes int64) (kernels.Mem, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, peer := range d.peers {
+		if err := cu.BlockAccess(d.ctx, b, peer); err != nil {
+			_ = cu.BlockFree(d.ctx, b) // the first error says more
+			return fail(err)
+		}
+	}
 	d.blocks[uintptr(b.Ptr)] = b
 	return kernels.Mem{Ptr: b.Ptr, Bytes: bytes, Device: d.Device()}, nil
 }
@@ -84,81 +90,6 @@ func (d *Device) Check(m kernels.Mem) error {
 		return fmt.Errorf("cuda: %d bytes at %p on %v, but its allocation ends after %d: %w", m.Bytes, m.Ptr, d, room, kernels.ErrInvalid)
 	}
 	return nil
-}
-
-// Reach lets kernels on d use memory of peer: all that CUDA's runtime allocates there, and m, which Alloc returned. It proves
-// it: a random number that peer writes to m is read back through d.
-func (d *Device) Reach(peer *Device, m kernels.Mem) error {
-	can, err := cu.CanAccessPeer(d.info.Ordinal, peer.info.Ordinal)
-	if err == nil && !can {
-		err = cu.NotSupported
-	}
-	if err == nil {
-		err = cu.EnablePeer(d.ctx, peer.ctx)
-	}
-	peer.mu.Lock()
-	b, ok := peer.blocks[uintptr(m.Ptr)]
-	peer.mu.Unlock()
-	if err == nil && !ok {
-		err = kernels.ErrInvalid
-	}
-	if err == nil {
-		err = cu.BlockAccess(d.ctx, b, d.info.Ordinal)
-	}
-	if err == nil {
-		err = d.proveReach(peer, m)
-	}
-	if err != nil {
-		return fmt.Errorf("cuda: %v reaches no memory of %v (%p): %w", d, peer, m.Ptr, err)
-	}
-	return nil
-}
-
-// proveReach uses m's first bytes, and puts back what was there.
-func (d *Device) proveReach(peer *Device, m kernels.Mem) error {
-	var saved, nonce, seen [16]byte
-	if _, err := rand.Read(nonce[:]); err != nil {
-		return err
-	}
-	if m.Bytes < int64(len(nonce)) {
-		return fmt.Errorf("%d bytes are too few to prove it by: %w", m.Bytes, kernels.ErrInvalid)
-	}
-	if err := peer.fetch(saved[:], m.Ptr); err != nil {
-		return err
-	}
-	if err := peer.put(m.Ptr, nonce[:]); err != nil {
-		return err
-	}
-	local, err := d.Alloc(int64(len(seen)))
-	if err != nil {
-		return err
-	}
-	defer d.Free(local)
-	if err := d.Copy(0, []unsafe.Pointer{local.Ptr}, m.Ptr, int64(len(seen))); err != nil { // by a kernel of ours
-		return err
-	}
-	if err := d.fetch(seen[:], local.Ptr); err != nil {
-		return err
-	}
-	if seen != nonce {
-		return fmt.Errorf("wrote %x there and read %x: the path corrupts data (an IOMMU or ACS setting, usually)", nonce, seen)
-	}
-	return peer.put(m.Ptr, saved[:])
-}
-
-// fetch and put copy a few bytes on the default stream and wait.
-func (d *Device) fetch(b []byte, p unsafe.Pointer) error {
-	if err := cu.CopyAsync(d.ctx, unsafe.Pointer(unsafe.SliceData(b)), p, int64(len(b)), 0); err != nil {
-		return err
-	}
-	return cu.StreamSynchronize(d.ctx, 0)
-}
-
-func (d *Device) put(p unsafe.Pointer, b []byte) error {
-	if err := cu.CopyAsync(d.ctx, p, unsafe.Pointer(unsafe.SliceData(b)), int64(len(b)), 0); err != nil {
-		return err
-	}
-	return cu.StreamSynchronize(d.ctx, 0)
 }
 
 // Pinned is host memory that kernels can use too.

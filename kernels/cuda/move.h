@@ -1,36 +1,28 @@
 // MOVE, EXCHANGE and DIVIDE: memory in, memory out, nobody waited for. Threads take packs of 16 bytes in turn; elements before
-// the first whole pack and after the last go singly, as all do where the pointers don't agree on where packs begin.
+// the first whole pack and after the last go singly, as all do where the pointers don't agree on where packs begin. What a
+// thread does before its first load counts as much as the loads: the host finds heads and units.
 #pragma once
 
 #include "fold.h"
 
-struct Packs {
-	u64 head, count; // elements before the packs; packs
+enum { PACK_UNIT = 4 }; // logarithm of 16
+
+// A range of elements of which some go in units and the others singly.
+struct Range {
+	u64 head, units, single;
+	DEVICE Range of(const Instr &in, u32 size, u32 unit) { // both as logarithms
+		const u64 units = (in.count - in.head) << size >> unit;
+		return Range{in.head, units, in.count - (units << unit >> size)};
+	}
+	// Element j of those that go singly.
+	__attribute__((device, always_inline)) u64 element(u64 j, u64 count) const { return j < head ? j : count - single + j; }
 };
 
-// The bits in which the instr's pointers differ.
-DEVICE u64 difference(const Args &a, const Instr &in) {
-	const u64 first = a.pointer[in.first];
-	u64 mixed = 0;
-	ROLLED
-	for (u32 k = 1; k < (u32)in.nsrc + in.ndst; k++) mixed |= a.pointer[in.first + k] ^ first;
-	return mixed;
-}
-
-// size is an element's.
-DEVICE Packs packs(const Args &a, const Instr &in, u32 size) {
-	if (difference(a, in) & 15) return Packs{in.count, 0};
-	u64 head = (u64)((16 - (a.pointer[in.first] & 15)) & 15) / size;
-	if (head > in.count) head = in.count;
-	return Packs{head, (in.count - head) * size / 16};
-}
-
-template <class T, class Op> DEVICE void move_elements(const Args &a, const Instr &in, const Fold<T, Op> &fold, Packs p, u32 block) {
+template <class T, class Op> DEVICE void move_elements(const Args &a, const Instr &in, const Fold<T, Op> &fold, Range range) {
 	typedef typename Number<T>::E E;
-	const u64 single = in.count - p.count * (16 / sizeof(T));
 	ROLLED
-	for (u64 j = (u64)block * threads() + thread_index(); j < single; j += (u64)a.blocks * threads()) {
-		const u64 i = j < p.head ? j : in.count - single + j;
+	for (u64 j = lane_thread(); j < range.single; j += lane_threads()) {
+		const u64 i = range.element(j, in.count);
 		E acc{};
 		ROLLED
 		for (u32 k = 0; k < in.nsrc; k++) {
@@ -44,15 +36,15 @@ template <class T, class Op> DEVICE void move_elements(const Args &a, const Inst
 }
 
 // 8 sources are loaded together. More are taken in further turns.
-template <class T, class Op> DEVICE void move(const Args &a, const Instr &in, u32 block) {
+template <class T, class Op> DEVICE void move(const Args &a, const Instr &in) {
 	typedef typename Number<T>::E E;
 	const int N = 16 / sizeof(T), W = 8;
 	const Fold<T, Op> fold = Fold<T, Op>::of(a, in);
-	const Packs p = packs(a, in, sizeof(T));
-	const u64 stride = (u64)a.blocks * threads();
+	const u32 size = sizeof(T) == 8 ? 3 : sizeof(T) == 4 ? 2 : sizeof(T) == 2 ? 1 : 0;
+	const Range range = in.plain == PACK_UNIT ? Range::of(in, size, PACK_UNIT) : Range{in.count, 0, in.count};
 	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < p.count; i += stride) {
-		const u64 at = p.head * sizeof(T) + i * 16;
+	for (u64 i = lane_thread(); i < range.units; i += lane_threads()) {
+		const u64 at = (range.head << size) + i * 16;
 		E acc[N];
 		Pack out{};
 		ROLLED
@@ -69,73 +61,72 @@ template <class T, class Op> DEVICE void move(const Args &a, const Instr &in, u3
 		ROLLED
 		for (u32 k = 0; k < in.ndst; k++) store(a.pointer[in.first + in.nsrc + k] + at, out);
 	}
-	move_elements<T, Op>(a, in, fold, p, block);
+	move_elements<T, Op>(a, in, fold, range);
 }
 
-// Copies by smaller units than packs, which the pointers agree on.
-template <class G> DEVICE void copy_units(const Args &a, const Instr &in, u64 head, u64 count, u32 block) {
-	const int U = 4;
-	const u64 stride = (u64)a.blocks * threads();
+// Copies by units of G. U of them are in flight.
+template <class G, int U> DEVICE void copy_units(const Args &a, const Instr &in, Range range) {
+	const u64 stride = lane_threads();
 	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < count; i += U * stride) {
+	for (u64 i = lane_thread(); i < range.units; i += U * stride) {
+		const u64 s = a.pointer[in.first] + range.head;
 		G v[U];
 		UNROLLED
 		for (int u = 0; u < U; u++)
-			if (i + u * stride < count) v[u] = get<G>(a.pointer[in.first] + head + (i + u * stride) * sizeof(G));
-		ROLLED
-		for (u32 k = 0; k < in.ndst; k++)
-			UNROLLED
-			for (int u = 0; u < U; u++)
-				if (i + u * stride < count) set<G>(a.pointer[in.first + 1 + k] + head + (i + u * stride) * sizeof(G), v[u]);
-	}
-}
-
-DEVICE void copy_packs(const Args &a, const Instr &in, u64 head, u64 count, u32 block) {
-	const int U = 4;
-	const u64 s = a.pointer[in.first] + head, stride = (u64)a.blocks * threads();
-	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < count; i += U * stride) {
-		Pack v[U];
-		UNROLLED
-		for (int u = 0; u < U; u++) load(v[u], s + (i + u * stride) * 16, i + u * stride < count);
+			if (u == 0 || i + u * stride < range.units) v[u] = get<G>(s + (i + u * stride) * sizeof(G));
 		ROLLED
 		for (u32 k = 0; k < in.ndst; k++) {
-			const u64 d = a.pointer[in.first + 1 + k] + head;
+			const u64 d = a.pointer[in.first + 1 + k] + range.head;
 			UNROLLED
 			for (int u = 0; u < U; u++)
-				if (i + u * stride < count) store(d + (i + u * stride) * 16, v[u]);
+				if (u == 0 || i + u * stride < range.units) set<G>(d + (i + u * stride) * sizeof(G), v[u]);
 		}
 	}
 }
 
-DEVICE void copy(const Args &a, const Instr &in, u32 block) {
-	const u64 mixed = difference(a, in) & 15, unit = mixed == 0 ? 16 : mixed & (0 - mixed);
-	u64 head = (0 - a.pointer[in.first]) & (unit - 1);
-	if (head > in.count) head = in.count;
-	const u64 n = (in.count - head) / unit, done = head + n * unit;
-	switch (unit) {
-	case 16: copy_packs(a, in, head, n, block); break;
-	case 8: copy_units<u64>(a, in, head, n, block); break;
-	case 4: copy_units<u32>(a, in, head, n, block); break;
-	case 2: copy_units<u16>(a, in, head, n, block); break;
-	default: copy_units<u8>(a, in, head, n, block); break;
+DEVICE void copy_packs(const Args &a, const Instr &in, Range range) {
+	const int U = 4;
+	const u64 stride = lane_threads();
+	ROLLED
+	for (u64 i = lane_thread(); i < range.units; i += U * stride) {
+		const u64 s = a.pointer[in.first] + range.head;
+		Pack v[U];
+		UNROLLED
+		for (int u = 0; u < U; u++) load(v[u], s + (i + u * stride) * 16, u == 0 || i + u * stride < range.units);
+		ROLLED
+		for (u32 k = 0; k < in.ndst; k++) {
+			const u64 d = a.pointer[in.first + 1 + k] + range.head;
+			UNROLLED
+			for (int u = 0; u < U; u++)
+				if (u == 0 || i + u * stride < range.units) store(d + (i + u * stride) * 16, v[u]);
+		}
+	}
+}
+
+DEVICE void copy(const Args &a, const Instr &in) {
+	const Range range = Range::of(in, 0, in.plain);
+	switch (in.plain) {
+	case PACK_UNIT: copy_packs(a, in, range); break;
+	case 3: copy_units<u64, 4>(a, in, range); break;
+	case 2: copy_units<u32, 4>(a, in, range); break;
+	case 1: copy_units<u16, 4>(a, in, range); break;
+	default: copy_units<u8, 4>(a, in, range); break;
 	}
 	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < head + in.count - done; i += (u64)a.blocks * threads()) {
-		const u64 at = i < head ? i : done + i - head;
+	for (u64 j = lane_thread(); j < range.single; j += lane_threads()) {
+		const u64 at = range.element(j, in.count);
 		const u8 x = get<u8>(a.pointer[in.first] + at);
 		ROLLED
 		for (u32 k = 0; k < in.ndst; k++) set<u8>(a.pointer[in.first + 1 + k] + at, x);
 	}
 }
 
-DEVICE void exchange(const Args &a, const Instr &in, u32 block) {
+DEVICE void exchange(const Args &a, const Instr &in) {
 	const int W = 8;
-	const Packs p = packs(a, in, 1);
-	const u64 stride = (u64)a.blocks * threads(), single = in.count - p.count * 16;
+	const Range range = in.plain == PACK_UNIT ? Range::of(in, 0, PACK_UNIT) : Range{in.count, 0, in.count};
 	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < p.count; i += stride) {
-		const u64 at = p.head + i * 16;
+	for (u64 i = lane_thread(); i < range.units; i += lane_threads()) {
+		const u64 at = range.head + i * 16;
 		const u32 first = anew(in.first);
 		Pack v[W];
 		UNROLLED
@@ -145,8 +136,8 @@ DEVICE void exchange(const Args &a, const Instr &in, u32 block) {
 			if (k < in.nsrc) store(a.pointer[first + in.nsrc + k] + at, v[k]);
 	}
 	ROLLED
-	for (u64 j = (u64)block * threads() + thread_index(); j < single; j += stride) {
-		const u64 at = j < p.head ? j : in.count - single + j;
+	for (u64 j = lane_thread(); j < range.single; j += lane_threads()) {
+		const u64 at = range.element(j, in.count);
 		u64 v = 0; // a byte each
 		ROLLED
 		for (u32 k = 0; k < in.nsrc; k++) v |= (u64)get<u8>(a.pointer[in.first + k] + at) << 8 * k;
@@ -155,9 +146,9 @@ DEVICE void exchange(const Args &a, const Instr &in, u32 block) {
 	}
 }
 
-template <class T> DEVICE void divide_as(const Args &a, const Instr &in, u32 block) {
+template <class T> DEVICE void divide_as(const Args &a, const Instr &in) {
 	ROLLED
-	for (u64 i = (u64)block * threads() + thread_index(); i < in.count; i += (u64)a.blocks * threads()) {
+	for (u64 i = lane_thread(); i < in.count; i += lane_threads()) {
 		const T x = get<T>(a.pointer[in.first] + i * sizeof(T));
 		T q;
 		if constexpr ((T)-1 < (T)0) q = (T)((s64)x / (s64)a.factor);
@@ -165,13 +156,13 @@ template <class T> DEVICE void divide_as(const Args &a, const Instr &in, u32 blo
 		set<T>(a.pointer[in.first + 1] + i * sizeof(T), q);
 	}
 }
-DEVICE void divide(const Args &a, const Instr &in, u32 block) {
+DEVICE void divide(const Args &a, const Instr &in) {
 	switch (in.plain | (in.flags & SIGNED) << 7) {
-	case 1: divide_as<u8>(a, in, block); break;
-	case 4: divide_as<u32>(a, in, block); break;
-	case 8: divide_as<u64>(a, in, block); break;
-	case 256 + 1: divide_as<s8>(a, in, block); break;
-	case 256 + 4: divide_as<s32>(a, in, block); break;
-	case 256 + 8: divide_as<s64>(a, in, block); break;
+	case 1: divide_as<u8>(a, in); break;
+	case 4: divide_as<u32>(a, in); break;
+	case 8: divide_as<u64>(a, in); break;
+	case 256 + 1: divide_as<s8>(a, in); break;
+	case 256 + 4: divide_as<s32>(a, in); break;
+	case 256 + 8: divide_as<s64>(a, in); break;
 	}
 }

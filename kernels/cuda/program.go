@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
@@ -19,13 +20,12 @@ const (
 // Code says what an instr does; args.h has the whole meaning.
 type Code uint8
 
-// The codes. Bytes kernels take Move (of one source), Exchange and Divide; move kernels Move; line kernels Put and Take. All take
-// Begin and Barrier.
+// The codes; which kernel takes which is said there. All take Begin and Barrier.
 const (
 	Move     Code = 0 // every destination = the fold of the sources, in their order
 	Exchange Code = 1 // destination k = source k, all read before one is written; at most 8
 	Begin    Code = 2 // source 0 is the lane's epoch table: the next epoch begins
-	Barrier  Code = 3 // store the epoch at the destinations, wait for it at the sources
+	Barrier  Code = 3 // meet all ranks: source k is rank k's flag table, Plain the lane's rank
 	Put      Code = 4 // lines at every destination = the source
 	Take     Code = 5 // every destination = the fold of the sources: lines, but for the one numbered Plain
 	Divide   Code = 6 // destination = source divided by the factor; Plain is the size of an element
@@ -52,8 +52,8 @@ type Instr struct {
 	ndst   uint8
 	Code   Code
 	Flags  uint8
-	Plain  uint8
-	_      uint8
+	Plain  uint8 // of Take, Divide and Barrier
+	head   uint8
 }
 
 // args mirrors Args of args.h.
@@ -61,8 +61,7 @@ type args struct {
 	factor  uint64
 	half    uint64
 	abort   uint64
-	blocks  uint32
-	_       uint32
+	_       [2]uint32
 	start   [MaxLanes + 1]uint16
 	_       [3]uint16
 	instr   [MaxInstrs]Instr
@@ -74,6 +73,7 @@ type args struct {
 type Program struct {
 	args     args // first: Launch counts on it
 	kernel   Kernel
+	blocks   uint32 // of a lane
 	threads  uint32
 	lanes    uint16
 	instrs   uint16
@@ -83,8 +83,8 @@ type Program struct {
 
 // Reset empties the program for a kernel.
 func (p *Program) Reset(k Kernel) {
-	p.kernel, p.threads, p.lanes, p.instrs, p.pointers, p.waits = k, MaxThreads, 0, 0, 0, false
-	p.args.factor, p.args.half, p.args.abort, p.args.blocks = 0, 0, 0, 1
+	p.kernel, p.blocks, p.threads, p.lanes, p.instrs, p.pointers, p.waits = k, 1, MaxThreads, 0, 0, 0, false
+	p.args.factor, p.args.half, p.args.abort = 0, 0, 0
 	p.args.start[0] = 0
 }
 
@@ -111,6 +111,9 @@ func (p *Program) Add(in Instr, srcs, dsts []unsafe.Pointer) bool {
 	for i, d := range dsts {
 		p.args.pointer[int(p.pointers)+len(srcs)+i] = uint64(uintptr(d))
 	}
+	if in.Code == Move || in.Code == Exchange {
+		in.Plain, in.head = p.unit(int(p.pointers), n, in.Count)
+	}
 	p.pointers += uint16(n)
 	p.args.instr[p.instrs] = in
 	p.instrs++
@@ -118,6 +121,33 @@ func (p *Program) Add(in Instr, srcs, dsts []unsafe.Pointer) bool {
 	p.waits = p.waits || in.Code == Begin
 	return true
 }
+
+// unit finds the largest unit of up to 16 bytes that n pointers agree on, as its logarithm, and the elements before the first whole one.
+func (p *Program) unit(first, n int, count uint64) (unit, head uint8) {
+	list, mixed := p.args.pointer[first:first+n], uint64(16)
+	for _, x := range list[1:] {
+		mixed |= x ^ list[0]
+	}
+	unit = uint8(bits.TrailingZeros64(mixed))
+	before := -list[0] & (1<<unit - 1) / p.kernel.size()
+	return unit, uint8(min(before, count))
+}
+
+// Repeat appends an instr on the memory of one that was added before, by its number from 0 on.
+func (p *Program) Repeat(in Instr, earlier int) bool {
+	if p.instrs == MaxInstrs || earlier >= int(p.instrs) {
+		return false
+	}
+	was := &p.args.instr[earlier]
+	in.first, in.nsrc, in.ndst = was.first, was.nsrc, was.ndst
+	p.args.instr[p.instrs] = in
+	p.instrs++
+	p.args.start[p.lanes] = p.instrs
+	return true
+}
+
+// Instrs returns how many instrs there are: the number of the next.
+func (p *Program) Instrs() int { return int(p.instrs) }
 
 // Lanes returns how many lanes there are.
 func (p *Program) Lanes() int { return int(p.lanes) }
@@ -136,7 +166,7 @@ func (p *Program) SetWait(half int64, abort unsafe.Pointer) {
 // SetShape sets the blocks of every lane and the threads of a block, a multiple of 32 up to MaxThreads. Lanes that wait have at
 // most MaxBlocks.
 func (p *Program) SetShape(blocks, threads int) {
-	p.args.blocks, p.threads = uint32(blocks), uint32(threads)
+	p.blocks, p.threads = uint32(blocks), uint32(threads)
 }
 
 // A Join is what a launch needs to stand between several streams. It belongs to one goroutine at a time.
@@ -193,7 +223,7 @@ func (d *Device) Launch(ps []Program, on Stream, others []Stream, j *Join) error
 		n := min(len(ps), len(buf))
 		for i := range n {
 			p := &ps[i]
-			buf[i] = cu.Launch{Function: d.table[p.kernel], Grid: uint32(p.lanes) * p.args.blocks, Threads: p.threads, Cooperative: p.waits}
+			buf[i] = cu.Launch{Function: d.table[p.kernel], Columns: p.blocks, Rows: uint32(p.lanes), Threads: p.threads, Cooperative: p.waits}
 		}
 		if err := cu.LaunchJoined(d.ctx, buf[:n], unsafe.Pointer(unsafe.SliceData(ps)), int(unsafe.Sizeof(Program{})), on, others, before, after); err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/kernels"
 )
 
 // The structs here and in args.h are the same: args.h has the compiler check its offsets, and this test reads them there.
@@ -22,9 +24,9 @@ func TestArgsMirrorC(t *testing.T) {
 	here := map[string]uintptr{
 		"Instr.count": unsafe.Offsetof(in.Count), "Instr.scaled": unsafe.Offsetof(in.Scaled), "Instr.first": unsafe.Offsetof(in.first),
 		"Instr.nsrc": unsafe.Offsetof(in.nsrc), "Instr.ndst": unsafe.Offsetof(in.ndst), "Instr.code": unsafe.Offsetof(in.Code),
-		"Instr.flags": unsafe.Offsetof(in.Flags), "Instr.plain": unsafe.Offsetof(in.Plain),
+		"Instr.flags": unsafe.Offsetof(in.Flags), "Instr.plain": unsafe.Offsetof(in.Plain), "Instr.head": unsafe.Offsetof(in.head),
 		"Args.factor": unsafe.Offsetof(a.factor), "Args.half": unsafe.Offsetof(a.half), "Args.abort": unsafe.Offsetof(a.abort),
-		"Args.blocks": unsafe.Offsetof(a.blocks), "Args.start": unsafe.Offsetof(a.start), "Args.instr": unsafe.Offsetof(a.instr),
+		"Args.start": unsafe.Offsetof(a.start), "Args.instr": unsafe.Offsetof(a.instr),
 		"Args.pointer": unsafe.Offsetof(a.pointer),
 	}
 	found := regexp.MustCompile(`AT\((\w+), (\w+), (\d+)\);`).FindAllSubmatch(text, -1)
@@ -70,4 +72,56 @@ func TestProgramFills(t *testing.T) {
 	require.True(t, p.Lane())
 	require.True(t, p.Add(Instr{Code: Begin}, one, nil))
 	require.True(t, p.waits)
+}
+
+func TestUnits(t *testing.T) {
+	bf16, err := FoldKernel(kernels.Bfloat16, kernels.Sum, false)
+	require.NoError(t, err)
+	for _, row := range []struct {
+		kernel     Kernel
+		count      uint64
+		pointers   []uint64
+		unit, head uint8
+	}{
+		{MoveBytes, 100, []uint64{256, 512}, 4, 0},
+		{MoveBytes, 100, []uint64{257, 513}, 4, 15},
+		{MoveBytes, 3, []uint64{257, 513}, 4, 3},
+		{MoveBytes, 100, []uint64{256, 264}, 3, 0},
+		{MoveBytes, 100, []uint64{260, 264, 256}, 2, 0},
+		{MoveBytes, 100, []uint64{257, 259}, 1, 1},
+		{MoveBytes, 100, []uint64{256, 257}, 0, 0},
+		{bf16, 100, []uint64{258, 514, 770}, 4, 7},
+		{bf16, 100, []uint64{258, 256}, 1, 0},
+	} {
+		var p Program
+		p.Reset(row.kernel)
+		copy(p.args.pointer[:], row.pointers)
+		unit, head := p.unit(0, len(row.pointers), row.count)
+		require.Equal(t, []uint8{row.unit, row.head}, []uint8{unit, head}, "%+v", row)
+	}
+}
+
+// The shapes that were measured, on the 132 multiprocessors of an H200.
+func TestBulkShape(t *testing.T) {
+	d := &Device{info: Info{Multiprocessors: 132}}
+	for _, row := range []struct {
+		lanes          int
+		bytes          int64
+		unroll         int
+		blocks, thread int
+	}{
+		{1, 0, 1, 1, 64},
+		{1, 8 << 10, FoldUnroll(8), 8, 64},
+		{1, 64 << 10, FoldUnroll(2), 64, 64},
+		{1, 256 << 10, FoldUnroll(8), 128, 128},
+		{1, 1 << 20, FoldUnroll(8), 1024, 64},
+		{1, 256 << 20, FoldUnroll(2), 65536, 64},
+		{1, 256 << 20, CopyUnroll, 65536, 64},
+		{8, 1 << 10, FoldUnroll(8), 1, 64},
+		{8, 32 << 20, FoldUnroll(8), 32768, 64},
+		{1, 1 << 50, 1, maxGrid, 64},
+	} {
+		blocks, threads := d.BulkShape(row.lanes, row.bytes, row.unroll)
+		require.Equal(t, []int{row.blocks, row.thread}, []int{blocks, threads}, "%+v", row)
+	}
 }

@@ -32,16 +32,16 @@ func (d *Device) Store(s Stream, p unsafe.Pointer, value uint32) error {
 	return cu.StreamWrite(d.ctx, s, p, value)
 }
 
-// NewEvent makes an event with a time stamp. DestroyEvent frees it.
-func (d *Device) NewEvent() (Event, error) { return cu.EventCreate(d.ctx, true) }
+// NewEvent makes an event, with a time stamp or cheaper without. DestroyEvent frees it.
+func (d *Device) NewEvent(timing bool) (Event, error) { return cu.EventCreate(d.ctx, timing) }
 
 // DestroyEvent frees an event.
 func (d *Device) DestroyEvent(e Event) error { return cu.EventDestroy(d.ctx, e) }
 
-// Record queues an event.
+// Record queues an event of this device on a stream of it.
 func (d *Device) Record(e Event, s Stream) error { return cu.EventRecord(d.ctx, e, s) }
 
-// WaitEvent has a stream wait for an event as last recorded.
+// WaitEvent has a stream of this device wait for an event, of any, as last recorded.
 func (d *Device) WaitEvent(s Stream, e Event) error { return cu.StreamWait(d.ctx, s, e) }
 
 // Milliseconds returns the time between two events that have happened.

@@ -4,7 +4,7 @@
 #include "move.h"
 
 struct Lane {
-	u32 block, epoch;
+	u32 epoch;
 	Spin spin;
 	bool over; // the call is to end: nobody is waited for any more
 };
@@ -12,19 +12,20 @@ struct Lane {
 // Every launch writes all entries of the table, so that launches of any numbers of blocks may follow each other.
 DEVICE void begin(const Args &a, const Instr &in, Lane &l) {
 	const u64 table = a.pointer[in.first];
-	l.epoch = get<u32>(table + 4 * l.block) + 1;
+	l.epoch = get<u32>(table + 4 * block_index()) + 1;
 	sync_threads();
 	ROLLED
-	for (u32 b = l.block + thread_index() * a.blocks; b < MAX_BLOCKS; b += threads() * a.blocks) set<u32>(table + 4 * b, l.epoch);
+	for (u32 b = block_index() + thread_index() * blocks(); b < MAX_BLOCKS; b += threads() * blocks()) set<u32>(table + 4 * b, l.epoch);
 }
 
-// Blocks of equal number meet. One thread a peer; the others are ordered by the barriers of the block.
+// Blocks of equal number meet. One thread a peer; the others are ordered by the barriers of the block. A table has a row of a flag
+// a rank for each block, of even epochs and of odd ones.
 DEVICE void barrier(const Args &a, const Instr &in, Lane &l) {
-	const u64 row = 4 * MAX_RANKS * ((u64)(l.epoch & 1) * MAX_BLOCKS + l.block);
+	const u64 row = 4 * MAX_RANKS * ((u64)(l.epoch & 1) * MAX_BLOCKS + block_index());
 	const u32 k = thread_index();
 	sync_threads();
-	if (k < in.ndst) {
-		const u64 theirs = a.pointer[in.first + in.nsrc + k] + row, ours = a.pointer[in.first + k] + row;
+	if (k < in.nsrc && k != in.plain) {
+		const u64 theirs = a.pointer[in.first + k] + row + 4 * in.plain, ours = a.pointer[in.first + in.plain] + row + 4 * k;
 		if (in.flags & RELEASE) {
 			store_release(theirs, l.epoch);
 			while (!l.over && load_acquire(ours) != l.epoch) l.over = give_up(l.spin);
@@ -70,7 +71,7 @@ template <class T, class Op> DEVICE void put(const Args &a, const Instr &in, con
 	const u64 N = 8 / sizeof(T), lines = (in.count + N - 1) / N, parity = (l.epoch & 1) * a.half;
 	const Fold<T, Op> fold = Fold<T, Op>::of(a, in);
 	ROLLED
-	for (u64 i = (u64)l.block * threads() + thread_index(); i < lines; i += (u64)a.blocks * threads()) {
+	for (u64 i = lane_thread(); i < lines; i += lane_threads()) {
 		u64 x = load_payload<T>(a.pointer[in.first] + i * 8, in.count - i * N);
 		if constexpr (Op::scaled) { // what travels is scaled
 			u32 w[2] = {(u32)x, (u32)(x >> 32)}, out[2] = {0, 0};
@@ -90,7 +91,7 @@ template <class T, class Op> DEVICE void take(const Args &a, const Instr &in, La
 	const u64 N = 8 / sizeof(T), lines = (in.count + N - 1) / N, parity = (l.epoch & 1) * a.half;
 	const Fold<T, Op> fold = Fold<T, Op>::of(a, in);
 	ROLLED
-	for (u64 i = (u64)l.block * threads() + thread_index(); i < lines; i += (u64)a.blocks * threads()) {
+	for (u64 i = lane_thread(); i < lines; i += lane_threads()) {
 		const u64 mine = in.plain < in.nsrc ? load_payload<T>(a.pointer[in.first + in.plain] + i * 8, in.count - i * N) : 0;
 		E acc[N];
 		ROLLED

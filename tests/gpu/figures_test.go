@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/gccl-project/gccl/collective/gpu"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 )
 
 // A meter is a GPU with buffers for 8 ranks and the copy bandwidth measured on it.
@@ -34,12 +34,8 @@ type meter struct {
 const room = 1 << 30
 
 func newMeter(t *testing.T) *meter {
-	d, err := cuda.Open(0)
-	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	var err error
+	d := cudatest.Open(t)
 	m := &meter{T: t, d: d}
 	for r := range m.streams {
 		m.streams[r], err = d.NewStream()
@@ -51,9 +47,9 @@ func newMeter(t *testing.T) *meter {
 		}
 		require.NoError(t, d.Wait(m.streams[r]))
 	}
-	m.from, err = d.NewEvent()
+	m.from, err = d.NewEvent(true)
 	require.NoError(t, err)
-	m.to, err = d.NewEvent()
+	m.to, err = d.NewEvent(true)
 	require.NoError(t, err)
 	m.ceiling = 2 * room / m.device(5, func() error { return d.CopyAny(m.streams[0], m.dst[0].Ptr, m.src[0].Ptr, room) })
 	return m
@@ -100,7 +96,7 @@ func (m *meter) wall(n int, turn func() error) float64 {
 
 func (m *meter) communicator(ranks int) *gpu.Communicator {
 	m.Helper()
-	c, err := gpu.New(m.d, ranks)
+	c, err := gpu.New(slices.Repeat([]*cuda.Device{m.d}, ranks))
 	require.NoError(m, err)
 	m.Cleanup(func() { require.NoError(m, c.Close()) })
 	return c
@@ -165,6 +161,9 @@ func (m *meter) bulk() {
 	const bytes = 256 << 20
 	percent := func(moved, seconds float64) float64 { return moved / seconds / m.ceiling * 100 }
 	m.print("\nkernels, 256 MiB, %% of the driver's copy (want copy ≥ 99, reduce ≥ 102)")
+	m.print("stores alone, by the driver's memset %.1f", percent(bytes, m.device(10, func() error {
+		return m.d.Fill(m.streams[0], m.dst[0].Ptr, 0x3C, bytes)
+	})))
 	m.print("copy %.1f", percent(2*bytes, m.device(10, func() error {
 		return m.d.Copy(m.streams[0], []unsafe.Pointer{m.dst[0].Ptr}, m.src[0].Ptr, bytes)
 	})))
@@ -239,7 +238,24 @@ func (m *meter) long() {
 	}
 }
 
+// joins returns the seconds of a join of 8 streams that launches nothing.
+func (m *meter) joins() float64 {
+	m.Helper()
+	j, err := m.d.NewJoin(7)
+	require.NoError(m, err)
+	defer func() { require.NoError(m, j.Destroy()) }()
+	return m.wall(200, func() error { return m.d.Launch(nil, m.streams[0], m.streams[1:], j) })
+}
+
 func (m *meter) eager() {
+	var empty [1]cuda.Program
+	empty[0].Reset(cuda.MoveBytes)
+	empty[0].Lane()
+	m.print("\nfloor: an empty launch %.2f µs pipelined, %.2f with sync; events of 8 streams without a kernel %.2f",
+		m.wall(200, func() error { return m.d.Launch(empty[:], m.streams[0], nil, nil) })*1e6,
+		m.wall(200, func() error {
+			return errors.Join(m.d.Launch(empty[:], m.streams[0], nil, nil), m.d.Wait(m.streams[0]))
+		})*1e6, m.joins()*1e6)
 	m.print("\neager, 8 KiB float, µs a call (want a Group of 8 pipelined ≤ 11.5, 8 goroutines ≤ 22, host cost of one rank ≤ 4)")
 	for _, n := range []int{1, 2, 8} {
 		for _, joined := range []bool{false, true} {
@@ -286,6 +302,18 @@ func (m *meter) eager() {
 		best = min(best, time.Since(start)/rounds)
 	}
 	m.print("8 goroutines meeting: %.2f", float64(best.Nanoseconds())/1e3)
+
+	second, err := cuda.Open(0)
+	require.NoError(m, err)
+	defer func() { require.NoError(m, second.Close()) }()
+	for _, n := range []int{2, 8} {
+		devices := slices.Repeat([]*cuda.Device{m.d, second}, n/2)
+		c, err := gpu.New(devices)
+		require.NoError(m, err)
+		calls := m.calls(n, 8<<10, kernels.Float32, true)
+		m.print("Group of %d on two handles of the GPU, which meet by events: pipelined %.2f", n, m.wall(200, func() error { return c.Group(calls) })*1e6)
+		require.NoError(m, c.Close())
+	}
 }
 
 // TestShapes prints what shapes of launches reach, to choose those of package cuda by.
@@ -294,52 +322,50 @@ func TestShapes(t *testing.T) {
 		t.Skip("prints a table for GCCL_SHAPES=1")
 	}
 	m := newMeter(t)
-	k, err := cuda.FoldKernel(kernels.Float32, kernels.Sum, false)
-	require.NoError(t, err)
-	for _, n := range []int{2, 4, 8} {
-		for _, bytes := range []int{8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20} {
-			for _, lanes := range []int{1, n} {
-				row := fmt.Sprintf("n=%d %9d bytes %d lanes:", n, bytes, lanes)
-				for _, threads := range []int{64, 128, 256} {
-					for _, total := range []int{1, 2, 4, 8, 16, 32, 64, 132, 264, 528, 1056, 2112, 4224, 16896, 65536} {
-						packs := bytes / 16
-						if total%lanes != 0 || total*threads > 2*packs || packs/(total*threads) > 4096 || bytes <= 1<<20 && packs/(total*threads) > 32 {
-							continue
-						}
-						var ps [1]cuda.Program
-						p := &ps[0]
-						p.Reset(k)
-						for l := range lanes {
-							var src, dst []unsafe.Pointer
-							for r := range n {
-								src = append(src, unsafe.Add(m.src[r].Ptr, l*bytes/lanes))
-								dst = append(dst, unsafe.Add(m.dst[r].Ptr, l*bytes/lanes))
-							}
-							p.Lane()
-							require.True(t, p.Add(cuda.Instr{Code: cuda.Move, Count: uint64(bytes / 4 / lanes)}, src, dst))
-						}
-						p.SetShape(total/lanes, threads)
-						var us float64
-						if bytes <= 1<<20 {
-							g, err := m.d.Capture(m.streams[0], func() error {
-								for range 20 {
-									if err := m.d.Launch(ps[:], m.streams[0], nil, nil); err != nil {
-										return err
-									}
-								}
-								return nil
-							})
-							require.NoError(t, err)
-							us = m.device(10, func() error { return g.Launch(m.streams[0]) }) / 20 * 1e6
-							require.NoError(t, g.Destroy())
-						} else {
-							us = m.device(max(2, 32<<20/bytes), func() error { return m.d.Launch(ps[:], m.streams[0], nil, nil) }) * 1e6
-						}
-						row += fmt.Sprintf(" %dx%d %.2f", total, threads, us)
-					}
+	fold := func(d kernels.DType) cuda.Kernel {
+		k, err := cuda.FoldKernel(d, kernels.Sum, false)
+		require.NoError(t, err)
+		return k
+	}
+	for _, row := range []struct {
+		name       string
+		kernel     cuda.Kernel
+		elem       int
+		srcs, dsts int
+		bytes      int
+	}{
+		{"copy", cuda.MoveBytes, 1, 1, 1, 16 << 20}, {"copy", cuda.MoveBytes, 1, 1, 1, 256 << 20},
+		{"copy to 8", cuda.MoveBytes, 1, 1, 8, 64 << 20},
+		{"reduce float", fold(kernels.Float32), 4, 2, 1, 256 << 20}, {"reduce bfloat16", fold(kernels.Bfloat16), 2, 2, 1, 256 << 20},
+		{"2 float", fold(kernels.Float32), 4, 2, 2, 4 << 20}, {"2 float", fold(kernels.Float32), 4, 2, 2, 16 << 20}, {"2 float", fold(kernels.Float32), 4, 2, 2, 64 << 20},
+		{"3 float", fold(kernels.Float32), 4, 3, 3, 64 << 20}, {"4 float", fold(kernels.Float32), 4, 4, 4, 64 << 20},
+		{"8 float", fold(kernels.Float32), 4, 8, 8, 256 << 10}, {"8 float", fold(kernels.Float32), 4, 8, 8, 4 << 20}, {"8 float", fold(kernels.Float32), 4, 8, 8, 16 << 20},
+	} {
+		line := fmt.Sprintf("%s %d MiB, %% at blocks x threads:", row.name, row.bytes>>20)
+		packs := row.bytes / 16
+		for _, threads := range []int{64, 128, 256} {
+			for _, each := range []int{1, 2, 4, 8, 16, 32} { // packs a thread
+				blocks := packs / each / threads
+				if blocks == 0 {
+					continue
 				}
-				m.print("%s", row)
+				var ps [1]cuda.Program
+				p := &ps[0]
+				p.Reset(row.kernel)
+				p.Lane()
+				var src, dst []unsafe.Pointer
+				for r := range row.srcs {
+					src = append(src, m.src[r].Ptr)
+				}
+				for r := range row.dsts {
+					dst = append(dst, m.dst[r].Ptr)
+				}
+				require.True(t, p.Add(cuda.Instr{Code: cuda.Move, Count: uint64(row.bytes / row.elem)}, src, dst))
+				p.SetShape(blocks, threads)
+				s := m.device(max(3, 64<<20/row.bytes), func() error { return m.d.Launch(ps[:], m.streams[0], nil, nil) })
+				line += fmt.Sprintf(" %dx%d %.1f", blocks, threads, float64(row.srcs+row.dsts)*float64(row.bytes)/s/m.ceiling*100)
 			}
 		}
+		m.print("%s", line)
 	}
 }

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the GPU tests and figures from the binaries beside it, on a machine with a driver. Full logs go to the folder given.
-# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, waiting, figures, shapes or memcheck; without, values waiting figures
+# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, waiting, comm, bench, figures, shapes, soak or memcheck; without, values waiting comm bench figures
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: run.sh OUTPUT-FOLDER [values] [waiting] [figures] [shapes] [memcheck]}
+out=${1:?usage: run.sh OUTPUT-FOLDER [values] [waiting] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
 shift
-[ $# -gt 0 ] || set -- values waiting figures
+[ $# -gt 0 ] || set -- values waiting comm bench figures
 export GCCL_REQUIRE=cuda
 status=0
 run() { # name, seconds, command…
@@ -14,10 +14,10 @@ run() { # name, seconds, command…
 	timeout "$seconds" "$@" >"$out/$name.log" 2>&1
 	rc=$?
 	echo "$name: exit $rc after $(($(date +%s) - start)) s: $(tail -1 "$out/$name.log")"
-	if [ $rc -ne 0 ]; then
-		status=1
-		grep -m 12 -A 6 -e '--- FAIL' -e 'Error:' -e '^panic' "$out/$name.log"
-	fi
+	[ $rc -eq 0 ] && return 0
+	status=1
+	grep -m 12 -A 6 -e '--- FAIL' -e 'Error:' -e '^panic' "$out/$name.log"
+	return 1
 }
 { date -u; nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader; uname -r; } 2>&1 | tee "$out/machine.log"
 for group in "$@"; do
@@ -26,10 +26,24 @@ for group in "$@"; do
 		run kernels 90 ./cuda.test -test.v -test.short -test.timeout 80s
 		run collectives 100 ./gpu.test -test.v -test.timeout 90s -test.skip 'Waiting|Abort|TooMany'
 		;;
-	waiting) run waiting 50 ./gpu.test -test.v -test.timeout 40s -test.run 'Waiting|Abort|TooMany' ;;
+	waiting) run waiting 50 ./gpu.test -test.v -test.timeout 40s -test.run 'Waiting|Abort|TooMany' && grep 'protocol_test.go' "$out/waiting.log" ;;
+	comm) run comm 120 ./comm.test -test.v -test.timeout 110s -test.run 'Device' ;;
+	bench)
+		run bench-graph 60 ./gccl bench all_reduce --device cuda --ranks 8 --graph -b 1K -e 256M -f 4 -n 9 -m 20 && cat "$out/bench-graph.log"
+		run bench-eager 60 ./gccl bench all_reduce --device cuda --ranks 8 -b 8K -e 8K -n 20 -m 200 && cat "$out/bench-eager.log"
+		for kind in all_gather reduce_scatter broadcast reduce alltoall barrier; do
+			run "bench-$kind" 60 ./gccl bench $kind --device cuda --ranks 5 -d all -o all -b 100K -e 100K -n 3 -m 3 -r all
+		done
+		run bench-types 90 ./gccl bench all_reduce --device cuda --ranks 3 -d all -o all -b 1 -e 100K -f 37 -n 3 -m 3
+		;;
 	figures) run figures 90 ./figures.test -test.v -test.timeout 80s -test.run Figures && cat "$out/figures.log" ;;
 	shapes) run shapes 60 env GCCL_SHAPES=1 ./figures.test -test.v -test.timeout 50s -test.run Shapes ;;
-	memcheck) run memcheck 200 compute-sanitizer --tool memcheck ./gpu.test -test.v -test.short -test.timeout 190s -test.run 'Algorithms|Waiting' ;;
+	soak) run soak 120 ./gpu.test -test.v -test.timeout 110s -test.run GoroutinesMeet -test.count 100 ;;
+	memcheck)
+		run memcheck-collectives 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./gpu.test -test.v -test.short -test.timeout 55s \
+			-test.run 'Algorithms|WaitingOnGPU|WaitingEpochs|Transfers|SeveralDevices'
+		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Specials|Graph'
+		;;
 	esac
 done
 exit $status

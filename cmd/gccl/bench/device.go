@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/cmd/gccl/reference"
-	"github.com/gccl-project/gccl/collective"
-	"github.com/gccl-project/gccl/collective/gpu"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
@@ -69,7 +68,7 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 		return err
 	}
 	for _, e := range []*cuda.Event{&r.begin, &r.end, &r.fork} {
-		if *e, err = r.device.NewEvent(); err != nil {
+		if *e, err = r.device.NewEvent(true); err != nil {
 			return err
 		}
 	}
@@ -84,7 +83,7 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 		r.ranks[i] = &deviceRank{}
 		joining.Go(func() (err error) {
 			mine := cc
-			mine.Rank, mine.Size, mine.ID = i, ranks, root.ID()
+			mine.Rank, mine.Size, mine.ID, mine.Device = i, ranks, root.ID(), r.device.Device()
 			r.ranks[i].c, err = comm.New(r.ctx, mine)
 			return err
 		})
@@ -109,7 +108,7 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 		if k.stream, err = r.device.NewStream(); err != nil {
 			return err
 		}
-		e, err := r.device.NewEvent()
+		e, err := r.device.NewEvent(true)
 		if err != nil {
 			return err
 		}
@@ -173,9 +172,7 @@ func (r *deviceRunner) message(d kernels.DType, op kernels.RedOp, root int, size
 		m := r.ranks[0].message
 		row := newRow(m, r.cfg)
 		row.Transport, row.Memory, row.Barrier = r.device.String(), "device", "none"
-		if row.Algo = r.cfg.Algorithm; row.Algo == "" {
-			row.Algo = gpu.DefaultAlgorithm(collective.Kind(m.kind.comm))
-		}
+		row.Algo = cmp.Or(r.cfg.Algorithm, "fused")
 		err := r.time(&row, calls)
 		if err == nil && r.cfg.Checks > 0 && !m.kind.isBarrier() {
 			row.Wrong, err = r.check(m, calls)

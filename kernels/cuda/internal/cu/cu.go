@@ -4,7 +4,8 @@
 // function returns an error that wraps errors.ErrUnsupported. A failed call is an *[Error], which keeps the driver's number
 // ([Result]) with its name and text.
 //
-// Every function may be called from any goroutine: the context it is given is set, used and put back within one call of C. Handles
+// Every function may be called from any goroutine: the context it is given is set, used and put back within one call of C. (A
+// thread that had none keeps the primary context of device 0, which CUDA's runtime would give it.) Handles
 // are the driver's own pointers as numbers and belong to whoever made them. Device addresses are unsafe.Pointers into no memory of
 // Go's. Lazy allocations and module loads are made in relaxed capture mode, so that they don't break a capture in progress on
 // some stream; synchronising calls do, and the driver says so.
@@ -64,7 +65,8 @@ type Block struct {
 // A Launch is one kernel of one argument by value.
 type Launch struct {
 	Function    Function
-	Grid        uint32 // blocks
+	Columns     uint32 // of the grid, which is of blocks
+	Rows        uint32
 	Threads     uint32 // of a block
 	Cooperative bool   // all blocks run at once, or the launch fails
 }

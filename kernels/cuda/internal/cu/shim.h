@@ -1,5 +1,5 @@
 // The CUDA driver as gccl calls it. Every call but those of the loader sets the context it is given, makes one driver call (or
-// one fixed sequence of them) and puts back the context that the thread had, so that it may come from any thread. The types are
+// one fixed sequence of them) and puts back the context that the thread had, if any, so that it may come from any thread. The types are
 // the driver's own, by their sizes: no header of CUDA's is needed.
 #ifndef GCCL_CU_SHIM_H
 #define GCCL_CU_SHIM_H
@@ -83,7 +83,7 @@ cu_result cu_exec_destroy(cu_ctx ctx, cu_exec e);
 // One kernel launch. Its one argument lies at args + i * stride, where i is its number, and is copied before the call returns.
 typedef struct {
 	cu_fn fn;
-	unsigned grid, threads;
+	unsigned columns, rows, threads;
 	int cooperative;
 } cu_launch;
 

@@ -137,7 +137,7 @@ func LaunchJoined(ctx Context, launches []Launch, args unsafe.Pointer, stride in
 		n := min(len(launches), maxLaunches)
 		var buf [maxLaunches]C.cu_launch
 		for i, l := range launches[:n] {
-			buf[i] = C.cu_launch{fn: C.cu_fn(l.Function), grid: C.uint(l.Grid), threads: C.uint(l.Threads), cooperative: flag(l.Cooperative)}
+			buf[i] = C.cu_launch{fn: C.cu_fn(l.Function), columns: C.uint(l.Columns), rows: C.uint(l.Rows), threads: C.uint(l.Threads), cooperative: flag(l.Cooperative)}
 		}
 		r := C.cu_launch_joined(C.cu_ctx(ctx), &buf[0], C.int(n), args, C.size_t(stride), C.cu_stream(on),
 			(*C.cu_stream)(unsafe.Pointer(unsafe.SliceData(others))), C.int(len(others)),

@@ -9,7 +9,9 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-// A protocol is how lanes of ranks wait for each other where no launch holds them all behind one join of streams.
+// A protocol is how lanes of ranks wait for each other where no launch holds them all behind one join of streams: one lane a launch
+// and GPU, or, as the tests have it, all lanes in one cooperative launch. No communicator chooses them yet: events between GPUs
+// cost more, but cannot deadlock, and which wins where is for a machine of several GPUs to say.
 type protocol uint8
 
 const (
@@ -22,10 +24,7 @@ const (
 )
 
 // A desk is one rank's memory for waiting, on its device, mapped by the others.
-type desk struct {
-	mem  kernels.Mem
-	rank int
-}
+type desk struct{ mem kernels.Mem }
 
 // The layout of a desk: an epoch table, the flag tables of two barriers, lines.
 const (
@@ -38,9 +37,9 @@ const (
 
 func (d *desk) epochs() unsafe.Pointer { return d.mem.Ptr }
 
-// flag is where rank from stores its epoch for this desk's rank, in barrier 0 or 1.
-func (d *desk) flag(barrier, from int) unsafe.Pointer {
-	return unsafe.Add(d.mem.Ptr, flagsAt+barrier*flagTable+4*from)
+// flags is the flag table of barrier 0 or 1.
+func (d *desk) flags(barrier int) unsafe.Pointer {
+	return unsafe.Add(d.mem.Ptr, flagsAt+barrier*flagTable)
 }
 
 // row is a row of lines, from a byte of the area on.
@@ -54,7 +53,7 @@ func newDesks(d *cuda.Device, ranks int) ([]desk, error) {
 		if err != nil {
 			return nil, errors.Join(err, freeDesks(d, desks))
 		}
-		desks[r] = desk{m, r}
+		desks[r] = desk{m}
 		if err := d.Fill(0, m.Ptr, 0, deskBytes); err != nil {
 			return nil, errors.Join(err, freeDesks(d, desks))
 		}
@@ -74,7 +73,7 @@ func freeDesks(d *cuda.Device, desks []desk) (err error) {
 // waiting returns one program with a lane for each of the ranks given, who may be some of all: the others' lanes are in other
 // launches. blocks is of a lane, the same in all launches of a call.
 func (b *builder) waiting(m *Moves, calls []Call, desks []desk, ranks []int, how protocol, blocks, threads int, abort unsafe.Pointer) ([]cuda.Program, error) {
-	b.used, b.calls, b.layout = 0, calls, calls[0].layout(m.Pieces)
+	b.begin(m, calls)
 	call := &calls[0]
 	if len(m.Phases) != 1 {
 		return nil, fmt.Errorf("gpu: %v has %d phases, want 1 between ranks that wait for each other: %w", call, len(m.Phases), errors.ErrUnsupported)
@@ -93,43 +92,47 @@ func (b *builder) waiting(m *Moves, calls []Call, desks []desk, ranks []int, how
 	if err != nil {
 		return nil, err
 	}
+	start, end := -1, -1
 	for _, r := range ranks {
 		b.srcs = append(b.srcs[:0], desks[r].epochs())
 		ok := p.Lane() && p.Add(cuda.Instr{Code: cuda.Begin}, b.srcs, nil)
 		if how == lines {
 			ok = ok && b.putLines(p, m, desks, plan, r, size) && b.takeLines(p, m, desks, plan, r, size)
 		} else {
-			ok = ok && b.barrier(p, desks, 0, r, 0) && b.ownMoves(p, m, r, size) && b.barrier(p, desks, 1, r, cuda.Release)
+			first := p.Instrs()
+			ok = ok && b.barrier(p, desks, 0, r, start, 0) && b.ownMoves(p, m, r, size)
+			last := p.Instrs()
+			ok = ok && b.barrier(p, desks, 1, r, end, cuda.Release)
+			if start < 0 {
+				start, end = first, last
+			}
 		}
 		if !ok {
 			return nil, fmt.Errorf("gpu: %v: the programs of ranks %v do not fit one launch: %w", call, ranks, errors.ErrUnsupported)
 		}
 	}
-	return b.list[:b.used], nil
+	return b.programs(), nil
 }
 
 // waitingKernel finds the one kernel that all moves can use, and bytes of what it counts in.
 func waitingKernel(call *Call, moves []Move, how protocol) (cuda.Kernel, int, error) {
-	copies := 0
+	folds, err := cuda.FoldKernel(call.DType, call.RedOp, how == lines)
+	if err != nil {
+		return 0, 0, err
+	}
+	k := kernelOf(&moves[0], folds)
 	for i := range moves {
-		if isCopy(&moves[i]) {
-			copies++
-		}
-		if moves[i].Exchange && how == lines {
-			copies = -len(moves)
+		if other := kernelOf(&moves[i], folds); other != k || other == cuda.SwapBytes && how == lines {
+			return 0, 0, fmt.Errorf("gpu: %v needs several kernels, or exchanges by lines: %w", call, errors.ErrUnsupported)
 		}
 	}
-	switch copies {
-	case 0:
-		k, err := cuda.FoldKernel(call.DType, call.RedOp, how == lines)
-		return k, call.DType.Size(), err
-	case len(moves):
-		if how == lines {
-			return cuda.LineBytes, 1, nil
-		}
-		return cuda.MoveBytes, 1, nil
+	switch {
+	case k == folds:
+		return k, call.DType.Size(), nil
+	case how == lines:
+		return cuda.LineBytes, 1, nil
 	}
-	return 0, 0, fmt.Errorf("gpu: %v needs folds and copies, or exchanges, in one launch: %w", call, errors.ErrUnsupported)
+	return k, 1, nil
 }
 
 // A read is what one rank reads of another's memory.
@@ -241,14 +244,17 @@ func (b *builder) takeLines(p *cuda.Program, m *Moves, desks []desk, rows map[re
 	return true
 }
 
-func (b *builder) barrier(p *cuda.Program, desks []desk, which, rank int, flags uint8) bool {
-	b.srcs, b.dsts = b.srcs[:0], b.dsts[:0]
-	for by := 1; by < len(desks); by++ {
-		peer := (rank + by) % len(desks)
-		b.srcs = append(b.srcs, desks[rank].flag(which, peer))
-		b.dsts = append(b.dsts, desks[peer].flag(which, rank))
+// barrier adds a barrier of all ranks; earlier is the number of the same one in another lane, or -1.
+func (b *builder) barrier(p *cuda.Program, desks []desk, which, rank, earlier int, flags uint8) bool {
+	in := cuda.Instr{Code: cuda.Barrier, Plain: uint8(rank), Flags: flags}
+	if earlier >= 0 {
+		return p.Repeat(in, earlier)
 	}
-	return p.Add(cuda.Instr{Code: cuda.Barrier, Flags: flags}, b.srcs, b.dsts)
+	b.srcs = b.srcs[:0]
+	for r := range desks {
+		b.srcs = append(b.srcs, desks[r].flags(which))
+	}
+	return p.Add(in, b.srcs, nil)
 }
 
 // ownMoves are those that the rank does itself.

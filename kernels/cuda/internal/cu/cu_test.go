@@ -1,0 +1,45 @@
+package cu
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Without the library, every start says which one is missing; with it, the driver is there, or says by number what is not.
+func TestLoad(t *testing.T) {
+	err := Load()
+	require.Equal(t, err, Load(), "once for the process")
+	var failed *Error
+	switch {
+	case err == nil:
+		v, err := DriverVersion()
+		require.NoError(t, err)
+		require.Greater(t, v, 11000)
+		_, err = DeviceName(1 << 20)
+		require.ErrorContains(t, err, "CUDA_ERROR_INVALID_DEVICE (101)")
+	case errors.As(err, &failed):
+		require.Equal(t, "cuInit", failed.Call)
+	default:
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, Library)
+	}
+}
+
+func TestErrorKeepsTheNumber(t *testing.T) {
+	err := fmt.Errorf("device 3: %w", &Error{Call: "cuMemCreate", Result: OutOfMemory})
+	var r Result
+	require.ErrorAs(t, err, &r)
+	require.Equal(t, OutOfMemory, r)
+	require.ErrorIs(t, err, OutOfMemory)
+	require.NotErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "cuMemCreate")
+	for _, r := range []Result{NotSupported, NoDevice, missing} {
+		require.ErrorIs(t, &Error{Call: "cuX", Result: r}, errors.ErrUnsupported)
+	}
+	// A fabric that is not ready is a machine to mend, not one without GPUs.
+	require.NotErrorIs(t, SystemNotReady, errors.ErrUnsupported)
+	require.ErrorContains(t, SystemNotReady, "nvidia-fabricmanager")
+}

@@ -1,0 +1,95 @@
+package cuda
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// Connect lets kernels on each of the devices use the memory of all others: what CUDA's runtime allocates there, and what Alloc has
+// returned and will return. It proves every path both ways: a random number that one device has in its memory is read by a
+// kernel on the other. Twice is no error.
+func Connect(devices ...*Device) error {
+	for _, from := range devices {
+		for _, to := range devices {
+			if from.info.Ordinal == to.info.Ordinal {
+				continue
+			}
+			if err := from.reach(to); err != nil {
+				return fmt.Errorf("cuda: %v cannot use memory of %v: %w", from, to, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Device) reach(peer *Device) error {
+	can, err := cu.CanAccessPeer(d.info.Ordinal, peer.info.Ordinal)
+	if err != nil {
+		return err
+	}
+	if !can {
+		return cu.NotSupported
+	}
+	if err := cu.EnablePeer(d.ctx, peer.ctx); err != nil {
+		return err
+	}
+	peer.mu.Lock()
+	if !slices.Contains(peer.peers, d.info.Ordinal) {
+		peer.peers = append(peer.peers, d.info.Ordinal)
+		for _, b := range peer.blocks {
+			if err = cu.BlockAccess(peer.ctx, b, d.info.Ordinal); err != nil {
+				break
+			}
+		}
+	}
+	peer.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return d.prove(peer)
+}
+
+func (d *Device) prove(peer *Device) error {
+	var nonce [16]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return err
+	}
+	there, err := peer.Alloc(int64(len(nonce)))
+	if err != nil {
+		return err
+	}
+	defer peer.Free(there)
+	here, err := d.Alloc(int64(len(nonce)))
+	if err != nil {
+		return err
+	}
+	defer d.Free(here)
+	if err := peer.copyNow(there.Ptr, unsafe.Pointer(&nonce), len(nonce)); err != nil {
+		return err
+	}
+	if err := d.Copy(0, []unsafe.Pointer{here.Ptr}, there.Ptr, int64(len(nonce))); err != nil { // by a kernel of ours
+		return err
+	}
+	seen := make([]byte, len(nonce))
+	if err := d.copyNow(unsafe.Pointer(&seen[0]), here.Ptr, len(nonce)); err != nil {
+		return err
+	}
+	if !bytes.Equal(seen, nonce[:]) {
+		return fmt.Errorf("%x is there and a kernel reads %x: the path corrupts data, often for an IOMMU or ACS setting: %w", nonce, seen, kernels.ErrInvalid)
+	}
+	return nil
+}
+
+// copyNow copies on the default stream and waits.
+func (d *Device) copyNow(dst, src unsafe.Pointer, n int) error {
+	if err := cu.CopyAsync(d.ctx, dst, src, int64(n), 0); err != nil {
+		return err
+	}
+	return cu.StreamSynchronize(d.ctx, 0)
+}
