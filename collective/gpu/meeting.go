@@ -35,13 +35,13 @@ func (c *Communicator) Start(rank int, call Call) (Ticket, error) {
 	if rank < 0 || rank >= c.ranks {
 		return Ticket{}, fmt.Errorf("gpu: rank %d, want 0…%d", rank, c.ranks-1)
 	}
-	if err := call.check(c.ranks); err != nil {
-		return Ticket{}, err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return Ticket{}, c.err
+	}
+	if err := call.check(c.ranks); err != nil {
+		return Ticket{}, err
 	}
 	if c.meeting == nil {
 		c.meeting = &meeting{calls: make([]Call, c.ranks), called: make([]bool, c.ranks), done: make(chan struct{})}
