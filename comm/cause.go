@@ -58,13 +58,15 @@ func causeOf(err error) *cause {
 	}
 	var missing *bootstrap.MissingError
 	if errors.As(err, &missing) {
-		c.ranks = slices.Sorted(slices.Values(slices.Concat(missing.Missing, missing.Left)))
+		if c.ranks = missing.Missing; len(c.ranks) == 0 { // else who left may only have given up on them before us
+			c.ranks = missing.Left
+		}
 	}
 	var refused *bootstrap.RefusedError
 	if errors.As(err, &refused) {
 		c.ranks = refused.Ranks
 	}
-	if errors.Is(err, bootstrap.ErrTimeout) {
+	if errors.Is(err, bootstrap.ErrTimeout) && !errors.Is(err, context.Canceled) {
 		c.class = "timeout"
 	}
 	return c

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrUnsupported: gccl, or this machine, cannot do that.
 	ErrUnsupported = errors.ErrUnsupported
-	// ErrAborted: the communicator failed, here or on another rank, and can only be closed.
+	// ErrAborted: the communicator failed, here or on another rank, and can only be closed; or it did not come to be.
 	ErrAborted = errors.New("communicator aborted")
 	// ErrMismatch: the ranks called different collectives, or the same with different arguments.
 	ErrMismatch = transport.ErrMismatch
@@ -68,8 +68,8 @@ func initError(cfg Config, start time.Time, err error) error {
 	if e := classes[c.class]; e != nil && !errors.Is(err, e) {
 		err = fmt.Errorf("%w: %w", err, e)
 	}
-	if c.from >= 0 || c.class == "peer gone" {
-		err = &aborted{err}
+	if c.class != "" || c.from >= 0 || len(c.ranks) > 0 {
+		err = &aborted{err} // it is not about our own configuration or machine
 	}
 	return &Error{Comm: fmt.Sprintf("%016x", cfg.ID.Hash()), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
 }
