@@ -32,6 +32,8 @@ var may = map[string][]string{
 
 	"bootstrap/bootstraptest": {"bootstrap", "bootstrap/auth"},
 
+	"topology/topologytest": {},
+
 	"topology/doctor":     {"topology"},
 	"kernels/cpu":         {"kernels", "golang.org/x/sys", "github.com/klauspost/cpuid"},
 	"kernels/kernelstest": {"kernels"},
@@ -64,6 +66,7 @@ var may = map[string][]string{
 	"cmd/gccl/bench":     {"...", "golang.org/x/sys", "golang.org/x/sync"},
 	"cmd/gccl/launch":    {"golang.org/x/sys"},
 	"cmd/gccl/recorder":  {"comm", "collective/engine"},
+	"cmd/gccl/topo":      {"topology"},
 	"cmd/gccl/reference": {"kernels"}, // shares the words, not the arithmetic, with what it checks
 	"cmd/libnccl":        {"..."},
 	"tests":              {"...", "golang.org/x/sys"},
@@ -74,7 +77,7 @@ var may = map[string][]string{
 // Tests may import these besides; they stand below what they test as little as it does.
 var testsMay = []string{
 	"github.com/stretchr/testify", "golang.org/x/sys", "golang.org/x/sync",
-	"kernels/...", "transport", "transport/transporttest", "transport/mem", "bootstrap/bootstraptest",
+	"kernels/...", "transport", "transport/transporttest", "transport/mem", "bootstrap/bootstraptest", "topology/topologytest",
 }
 
 // mayC lists the packages that may hold C.
