@@ -282,14 +282,24 @@ func (c *Comm) investigate() {
 		c.found.gone = time.Time{}
 	} else if c.found.gone.IsZero() || c.found.seq != k.seq || c.found.call != k.call {
 		c.found.gone, c.found.again = time.Now(), time.After(onTheWay)
+	} else {
+		c.found.again = time.After(onTheWay / 2)
+	}
+	patience := onTheWay
+	if !slices.ContainsFunc(f.ranks, func(r int) bool { return slices.Contains(k.peers, r) }) {
+		patience += onTheWay / 2 // the rank that waits for those who left can say more
 	}
 	c.found.seq, c.found.call, c.found.finding = k.seq, k.call, f
 	what := fmt.Sprintf("%v (sequence %d) of rank %d waited %v for ranks %v", k.call, k.seq, c.rank, k.since.Round(time.Millisecond), f.ranks)
 	switch {
 	case f.class == "mismatch" && k.lane < 0:
 		c.fail(c.jury(k.seq, &cause{class: f.class, ranks: f.ranks, text: f.text, from: -1}))
-	case f.class == "left" && time.Since(c.found.gone) >= onTheWay:
-		c.fail(&cause{class: "peer gone", ranks: f.ranks, text: f.text, from: -1})
+	case f.class == "left" && time.Since(c.found.gone) >= patience:
+		why := &cause{class: "peer gone", ranks: f.ranks, text: f.text, from: -1}
+		if k.lane < 0 { // those who closed may have been through with it, which they cannot say any more, but with another one
+			why = c.jury(k.seq, why)
+		}
+		c.fail(why)
 	case f.final():
 		c.fail(&cause{class: f.class, ranks: f.ranks, text: f.text, from: -1})
 	case k.since >= limits.CallTimeout:

@@ -74,7 +74,7 @@ func (q *queue) put(s *stream, tag uint32, data []byte, lend bool) (ok bool, fat
 	d.lent = true
 	switch altered := fate.Flip > 0 || fate.Truncate > 0 || fate.Reorder; {
 	case altered:
-		q.carry(d, e)
+		d.copy(e) // without credit: one before it may still wait for that
 	case q.credit > 0:
 		e.backlog.Add(1)
 		q.moveLocked(e)
@@ -108,14 +108,16 @@ func (q *queue) put(s *stream, tag uint32, data []byte, lend bool) (ok bool, fat
 
 // carry ends that a message is the sender's memory. q.mu is held.
 func (q *queue) carry(d *slot, e *endpoint) {
+	d.copy(e)
+	q.fly(d)
+}
+
+func (d *slot) copy(e *endpoint) {
 	if cap(d.own) < len(d.data) {
 		e.memory.Add(int64(len(d.data) - cap(d.own)))
 		d.own = make([]byte, len(d.data))
 	}
 	d.data, d.lent = append(d.own[:0], d.data...), false
-	if !d.late { // else what is to overtake it might wait for its credit
-		q.fly(d)
-	}
 }
 
 // fly takes credit for a message. q.mu is held.
@@ -198,12 +200,17 @@ func (q *queue) empty(gone bool) bool {
 // drop ends the use of the front. q.mu is held.
 func (q *queue) drop() {
 	d := &q.slots[q.head]
-	if d.twice {
+	q.flight -= d.flight
+	d.flight = 0
+	if d.twice { // the sender knows of one, and has its memory back
+		if d.lent {
+			d.own = append([]byte(nil), d.data...)
+			d.data, d.lent = d.own, false
+		}
 		d.twice, d.shown, d.back, d.view = false, false, false, nil
 		return
 	}
-	q.flight -= d.flight
-	d.data, d.flight, d.lent, d.shown, d.back, d.view, d.dwells = nil, 0, false, false, false, nil, false
+	d.data, d.lent, d.shown, d.back, d.view, d.dwells = nil, false, false, false, nil, false
 	q.head = (q.head + 1) % Slots
 	q.n--
 	q.taken++
