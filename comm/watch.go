@@ -373,7 +373,7 @@ func (c *Comm) jury(seq uint64, otherwise *cause) *cause {
 // mismatched returns the first of our collectives in flight that the peer called in another way, or 0.
 func (c *Comm) mismatched(peer int) uint64 {
 	own := c.state(peer)
-	t := c.askAll([]int{peer})[peer]
+	t := c.insist(peer)
 	if t.state == nil {
 		return 0
 	}
@@ -388,7 +388,7 @@ func (c *Comm) mismatched(peer int) uint64 {
 // mismatchedPair says of the first of our messages with a peer that it has in another way how that is, or nothing.
 func (c *Comm) mismatchedPair(peer int) string {
 	own := c.state(peer)
-	t := c.askAll([]int{peer})[peer]
+	t := c.insist(peer)
 	if t.state == nil {
 		return ""
 	}
@@ -400,6 +400,16 @@ func (c *Comm) mismatchedPair(peer int) string {
 		}
 	}
 	return ""
+}
+
+// insist asks a rank that is known to be there, and may be slow to answer.
+func (c *Comm) insist(peer int) (t testimony) {
+	for range 3 {
+		if t = c.askAll([]int{peer})[peer]; t.err == nil || c.life.Err() != nil {
+			break
+		}
+	}
+	return t
 }
 
 // askAll has ranks testify, at the same time.
