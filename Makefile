@@ -105,6 +105,7 @@ fuzz:
 gpu-tests:
 	@mkdir -p build/gpu
 	CGO_ENABLED=1 $(GO) build -ldflags "-s -w" -o build/gpu/gccl ./cmd/gccl
+	CGO_ENABLED=1 $(GO) build -ldflags "-s -w" -o build/gpu/example ./examples/gpu
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/cuda.test ./kernels/cuda
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/gpu.test ./collective/gpu
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/comm.test ./comm

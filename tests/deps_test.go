@@ -62,6 +62,7 @@ var may = map[string][]string{
 	"comm/kv": {"comm", "kernels/...", "topology/...", "bootstrap/...", "collective/...", "transport/...", "golang.org/x/sys", "golang.org/x/sync"},
 
 	"examples/":          {"comm", "kernels"},
+	"examples/gpu":       {"bootstrap", "comm", "kernels", "kernels/cuda", "golang.org/x/sync"},
 	"cmd/gccl":           {"...", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"cmd/gccl/bench":     {"...", "golang.org/x/sys", "golang.org/x/sync"},
 	"cmd/gccl/launch":    {"golang.org/x/sys"},
@@ -88,6 +89,7 @@ var mayUnsafe = []string{
 	"cmd/gccl/bench/buffer.go", "cmd/gccl/bench/device.go", "cmd/gccl/bench/page.go",
 	"collective/plan.go", // Sizeof only
 	"collective/engine/lane.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
+	"examples/gpu/",
 	"collective/gpu/", // device addresses, which it adds up and never follows
 	"comm/alloc.go", "comm/do.go", "comm/prepare.go",
 	"kernels/mem.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",

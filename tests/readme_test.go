@@ -23,6 +23,14 @@ func TestReadmeExample(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(string(example), block), "README.md and examples/allreduce/main.go differ")
 
+	_, rest, ok = strings.Cut(rest, "```go\n")
+	require.True(t, ok)
+	block, _, ok = strings.Cut(rest, "```")
+	require.True(t, ok)
+	example, err = os.ReadFile("../examples/gpu/main.go")
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(example), block), "README.md shows what is not in examples/gpu/main.go")
+
 	dir := t.TempDir()
 	for _, program := range []string{"./cmd/gccl", "./examples/allreduce"} {
 		build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), program)

@@ -27,7 +27,10 @@ for group in "$@"; do
 		run collectives 100 ./gpu.test -test.v -test.timeout 90s -test.skip 'Waiting|Abort|TooMany'
 		;;
 	waiting) run waiting 50 ./gpu.test -test.v -test.timeout 40s -test.run 'Waiting|Abort|TooMany' && grep 'protocol_test.go' "$out/waiting.log" ;;
-	comm) run comm 120 ./comm.test -test.v -test.timeout 110s -test.run 'Device' ;;
+	comm)
+		run example 20 ./example && cat "$out/example.log"
+		run comm 120 ./comm.test -test.v -test.timeout 110s -test.run 'Device'
+		;;
 	bench)
 		run bench-graph 60 ./gccl bench all_reduce --device cuda --ranks 8 --graph -b 1K -e 1M -f 4 -n 9 -m 20 && cat "$out/bench-graph.log"
 		run bench-long 60 ./gccl bench all_reduce --device cuda --ranks 8 --graph -b 4M -e 1G -f 4 -n 9 -m 5 -c 0 && cat "$out/bench-long.log"
