@@ -29,7 +29,9 @@ func main() {
 	defer root.Close()
 	var ranks errgroup.Group
 	for r := range 2 {
-		ranks.Go(func() error { return rank(ctx, gpu, comm.Config{Rank: r, Size: 2, ID: root.ID(), Device: gpu.Device()}) })
+		ranks.Go(func() error {
+			return rank(ctx, gpu, comm.Config{Rank: r, Size: 2, ID: root.ID(), Device: gpu.Device()})
+		})
 	}
 	if err := ranks.Wait(); err != nil {
 		log.Fatal(err)
