@@ -28,7 +28,9 @@ type Comm struct {
 	port  *engine.Port
 	spare atomic.Pointer[run]
 	hot   atomic.Pointer[prepared] // of the last collective
-	plans planCache
+	// … on device memory, of which no more is prepared than what other ranks are told
+	hotOnDevice atomic.Pointer[prepared]
+	plans       planCache
 
 	mu      sync.Mutex // orders calls
 	seq     uint64     // of the last collective

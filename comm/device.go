@@ -133,7 +133,12 @@ func (c *Comm) startOnDevice(r *run) error {
 	case c.gpu == nil:
 		return fmt.Errorf("comm %s: %v on %v: %s: %w", c.name(), call, d, c.noGPU, ErrUnsupported)
 	}
-	p := &prepared{signature: signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root}, algorithm: call.Algorithm}
+	sig := signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root, algorithm: call.Algorithm}
+	p := c.hotOnDevice.Load()
+	if p == nil || p.signature != sig {
+		p = &prepared{signature: sig, algorithm: call.Algorithm}
+		c.hotOnDevice.Store(p)
+	}
 	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Stream: call.Stream}
 	if src > 0 {
 		g.Src = call.Src.Ptr

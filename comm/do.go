@@ -38,23 +38,43 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	r := c.idle(call)
+	holds, err := c.start(r, true)
+	if err != nil {
+		return err
+	}
+	return r.finish(ctx, holds)
+}
+
+// idle is a run for a call: the last one that was done, or a new one.
+func (c *Comm) idle(call Call) *run {
 	r := c.spare.Swap(nil)
 	if r == nil {
 		r = &run{}
 	}
 	r.call = call
-	holds, err := c.start(r, true)
-	if err != nil {
-		return err
-	}
-	if r.started && r.Call.Wait(ctx, holds) != nil {
-		return r.outcome()
-	}
-	if r.matched != nil {
+	return r
+}
+
+// wait returns when a call that was started is done. Holds is for engine.Call.Wait.
+func (r *run) wait(ctx context.Context, holds bool) error {
+	switch {
+	case r.started:
+		if r.Call.Wait(ctx, holds) != nil {
+			return r.outcome()
+		}
+	case r.matched != nil:
 		return r.waitSelf(ctx)
-	}
-	if r.queued {
+	case r.queued:
 		return r.waitQueued(ctx)
+	}
+	return nil
+}
+
+// finish is wait for a run that nobody keeps: it serves another call.
+func (r *run) finish(ctx context.Context, holds bool) error {
+	if err := r.wait(ctx, holds); err != nil || r.matched != nil {
+		return err
 	}
 	if r.call.Src.Bytes+r.call.Dst.Bytes > 64<<10 {
 		r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil // do not keep long buffers from the collector
@@ -62,7 +82,7 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 			r.parts[i].In, r.parts[i].Out = nil, nil
 		}
 	}
-	c.spare.Store(r)
+	r.comm.spare.Store(r)
 	return nil
 }
 
@@ -82,17 +102,8 @@ func (c *Comm) Start(call Call) *Pending {
 
 // Wait waits until the call is done, with the errors of Do. Waiting again gives the same answer.
 func (p *Pending) Wait(ctx context.Context) error {
-	if p.err == nil && p.run.matched != nil {
-		p.err = p.run.waitSelf(ctx)
-	}
-	if p.err == nil && p.run.queued {
-		p.err = p.run.waitQueued(ctx)
-	}
-	if p.err != nil || !p.run.started {
-		return p.err
-	}
-	if p.run.Call.Wait(ctx, false) != nil {
-		p.err = p.run.outcome()
+	if p.err == nil {
+		p.err = p.run.wait(ctx, false)
 	}
 	return p.err
 }
@@ -108,13 +119,21 @@ func Group(ctx context.Context, calls ...Call) error {
 			return argument("call %d of the group (%v) names no communicator", i, &calls[i])
 		}
 	}
-	pending := make([]*Pending, len(calls))
-	for i, call := range calls {
-		pending[i] = call.Comm.Start(call)
-	}
+	var some [16]*run
+	runs := some[:0]
 	var errs []error
-	for _, p := range pending {
-		errs = append(errs, p.Wait(ctx))
+	for _, call := range calls {
+		r := call.Comm.idle(call)
+		if _, err := call.Comm.start(r, false); err != nil {
+			errs = append(errs, err)
+		} else {
+			runs = append(runs, r)
+		}
+	}
+	for _, r := range runs {
+		if err := r.finish(ctx, false); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
