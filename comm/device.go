@@ -108,6 +108,38 @@ func (c *Comm) leaveGPU() error {
 	return c.gpu.Close()
 }
 
+// memory is the part of a call's memory that says where it is.
+func (c *Call) memory() *kernels.Mem {
+	if c.Src.Device.IsHost() {
+		return &c.Dst
+	}
+	return &c.Src
+}
+
+// checkDevice checks that calls on the call's device can be made.
+func (c *Comm) checkDevice(call *Call) error {
+	d := call.memory().Device
+	switch own := c.family.device; {
+	case own == nil:
+		return fmt.Errorf("comm %s: %v on %v: the communicator was made without Config.Device: %w", c.name(), call, d, ErrUnsupported)
+	case own.Device.Device() != d:
+		return argument("%v: memory on %v, but Config.Device is %v", call, d, own)
+	case c.gpu == nil:
+		return fmt.Errorf("comm %s: %v on %v: %s: %w", c.name(), call, d, c.noGPU, ErrUnsupported)
+	}
+	return nil
+}
+
+// postOnDevice has a Send or Recv queued once the peer has its end. The communicator's lock is held.
+func (c *Comm) postOnDevice(r *run) (err error) {
+	m := gpu.Message{Send: r.lane == sending, Rank: c.rank, Peer: r.call.Peer, Ptr: r.call.memory().Ptr, DType: r.call.DType, Count: r.call.Count, Stream: r.call.Stream}
+	if r.ticket, err = c.gpu.Communicator().Post(m); err != nil {
+		return err
+	}
+	r.queued = true
+	return nil
+}
+
 // startOnDevice has this rank's part of a collective on device memory queued, once all ranks have theirs.
 func (c *Comm) startOnDevice(r *run) error {
 	call := &r.call
@@ -121,17 +153,8 @@ func (c *Comm) startOnDevice(r *run) error {
 	if err != nil {
 		return err
 	}
-	d := call.Src.Device
-	if d.IsHost() {
-		d = call.Dst.Device
-	}
-	switch own := c.family.device; {
-	case own == nil:
-		return fmt.Errorf("comm %s: %v on %v: the communicator was made without Config.Device: %w", c.name(), call, d, ErrUnsupported)
-	case own.Device.Device() != d:
-		return argument("%v: memory on %v, but Config.Device is %v", call, d, own)
-	case c.gpu == nil:
-		return fmt.Errorf("comm %s: %v on %v: %s: %w", c.name(), call, d, c.noGPU, ErrUnsupported)
+	if err := c.checkDevice(call); err != nil {
+		return err
 	}
 	sig := signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root, algorithm: call.Algorithm}
 	p := c.hotOnDevice.Load()
@@ -164,7 +187,7 @@ func (c *Comm) startOnDevice(r *run) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, kernels.ErrInvalid), errors.Is(err, ErrUnsupported):
-		return argument("%v on %v: %w", call, d, err)
+		return argument("%v on %v: %w", call, c.family.device, err)
 	}
 	c.fail(err) // another rank has given up
 	return r.outcome()

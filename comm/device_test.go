@@ -280,3 +280,74 @@ func TestDeviceGraph(t *testing.T) {
 		w.check(want)
 	}
 }
+
+// TestDeviceMessages: a ring of messages, from a goroutine a rank and from one for all; several in flight; to itself.
+func TestDeviceMessages(t *testing.T) {
+	const n = 70001
+	for _, ranks := range []int{1, 2, 5} {
+		w := newDeviceWorld(t, ranks, 4*n, nil)
+		ring := func(r int) []comm.Call {
+			send := comm.Call{Comm: w.comms[r], Kind: comm.KindSend, Src: w.src[r], Count: n, DType: kernels.Float32, Peer: (r + 1) % ranks, Stream: w.streams[r]}
+			recv := send
+			recv.Kind, recv.Src, recv.Dst, recv.Peer = comm.KindRecv, kernels.Mem{}, w.dst[r], (r+ranks-1)%ranks
+			return []comm.Call{send, recv}
+		}
+		for round := range 20 {
+			w.fill(n, round)
+			if round%2 == 0 {
+				each(ranks, func(r int) {
+					if err := comm.Group(context.Background(), ring(r)...); err != nil {
+						t.Errorf("rank %d: %v", r, err)
+					}
+				})
+			} else {
+				var calls []comm.Call
+				for r := range ranks {
+					calls = append(calls, ring(r)...)
+				}
+				require.NoError(t, comm.Group(context.Background(), calls...))
+			}
+			for r := range ranks {
+				got, from := w.down(r, n), (r+ranks-1)%ranks
+				for i := range got {
+					if want := float32((i*7+from*13+round)%61 - 30); got[i] != want {
+						t.Fatalf("round %d: element %d at rank %d is %v, want %v", round, i, r, got[i], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDeviceStarted: several calls in flight, waited for in another order.
+func TestDeviceStarted(t *testing.T) {
+	const ranks, n = 3, 1000
+	w := newDeviceWorld(t, ranks, 4*n, nil)
+	want := w.fill(n, 7)
+	each(ranks, func(r int) {
+		var pending []*comm.Pending
+		for range 10 {
+			pending = append(pending, w.comms[r].Start(w.call(r, n)))
+		}
+		for i := range pending {
+			if err := pending[(i*7+r)%10].Wait(context.Background()); err != nil {
+				t.Errorf("rank %d, call %d: %v", r, i, err)
+			}
+		}
+	})
+	w.check(want)
+}
+
+func TestDeviceMessageMismatch(t *testing.T) {
+	w := newDeviceWorld(t, 2, 4000, nil)
+	each(2, func(r int) {
+		call := comm.Call{Kind: comm.KindSend, Src: w.src[r], Count: 1000, DType: kernels.Float32, Peer: 1 - r, Stream: w.streams[r]}
+		if r == 1 {
+			call.Kind, call.Src, call.Dst, call.Count = comm.KindRecv, kernels.Mem{}, w.dst[r], 999
+		}
+		err := w.comms[r].Do(context.Background(), call)
+		if !errors.Is(err, comm.ErrMismatch) || !strings.Contains(err.Error(), "999") || !strings.Contains(err.Error(), "1000") {
+			t.Errorf("rank %d: %v, want a mismatch with both counts", r, err)
+		}
+	})
+}

@@ -89,6 +89,12 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	if err := c.checkMemory(call, src, dst, false); err != nil {
 		return false, err
 	}
+	onDevice := !call.memory().Device.IsHost()
+	if onDevice {
+		if err := c.checkDevice(call); err != nil {
+			return false, err
+		}
+	}
 	c.calls.Add(1)
 	c.bytes.Add(uint64(max(src, dst)))
 	lane := sending
@@ -103,9 +109,18 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 		c.mu.Unlock()
 		return false, r.outcome()
 	}
-	defer c.mu.Unlock()
 	r.prepared = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
 	r.lane = lane
+	if onDevice {
+		err := c.postOnDevice(r)
+		c.mu.Unlock()
+		if err != nil {
+			c.fail(err) // another rank has given up
+			return false, r.outcome()
+		}
+		return false, nil
+	}
+	defer c.mu.Unlock()
 	if call.Peer == c.rank {
 		return false, c.startSelf(r)
 	}

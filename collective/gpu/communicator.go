@@ -19,14 +19,15 @@ type Communicator struct {
 	devices []*cuda.Device // of each rank
 	sites   []site
 
-	mu      sync.Mutex // of what follows: calls are queued one after the other, so that all streams see them in one order
-	meeting *meeting
-	err     error // why no more calls are taken
-	closed  bool
-	moves   map[shape]*Moves
-	build   builder
-	streams []cuda.Stream // of the call at hand, by rank
-	active  []*site       // its sites
+	mu       sync.Mutex     // of what follows: calls are queued one after the other, so that all streams see them in one order
+	meetings []*meeting     // that wait for ranks, in the order of calls
+	posted   map[way][]half // messages that wait for their other end
+	err      error          // why no more calls are taken
+	closed   bool
+	moves    map[shape]*Moves
+	build    builder
+	streams  []cuda.Stream // of the call at hand, by rank
+	active   []*site       // its sites
 }
 
 // shape is what moves depend on.

@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // A meeting is a call that some ranks have made and others have not.
@@ -29,8 +30,8 @@ type Ticket struct {
 	m *meeting
 }
 
-// Start is one rank's part of a collective, and does not wait. The last rank to call queues it for all. A rank's calls are made one
-// after the other: each once the one before is Done. An error is about this rank's call alone, and nothing has happened.
+// Start is one rank's part of a collective, and does not wait. The last rank to call queues it for all. An error is about this rank's
+// call alone, and nothing has happened.
 func (c *Communicator) Start(rank int, call Call) (Ticket, error) {
 	if rank < 0 || rank >= c.ranks {
 		return Ticket{}, fmt.Errorf("gpu: rank %d, want 0…%d", rank, c.ranks-1)
@@ -43,21 +44,27 @@ func (c *Communicator) Start(rank int, call Call) (Ticket, error) {
 	if err := call.check(c.ranks); err != nil {
 		return Ticket{}, err
 	}
-	if c.meeting == nil {
-		c.meeting = &meeting{calls: make([]Call, c.ranks), called: make([]bool, c.ranks), done: make(chan struct{})}
-	}
-	m := c.meeting
-	if m.called[rank] {
-		return Ticket{}, fmt.Errorf("gpu: rank %d calls %v while its call of %v still waits for other ranks: a rank's calls are made one after the other", rank, &call, &m.calls[rank])
-	}
+	m := c.meetingOf(rank)
 	m.calls[rank], m.called[rank] = call, true
 	m.arrived++
-	if m.arrived == c.ranks {
-		c.meeting = nil
+	if m.arrived == c.ranks { // it is the first, for all ranks make their calls in one order
+		c.meetings = slices.Delete(c.meetings, 0, 1)
 		m.err = c.queue(m.calls)
 		close(m.done)
 	}
 	return Ticket{c, m}, nil
+}
+
+// meetingOf is the first call that a rank has not made. The lock is held.
+func (c *Communicator) meetingOf(rank int) *meeting {
+	for _, m := range c.meetings {
+		if !m.called[rank] {
+			return m
+		}
+	}
+	m := &meeting{calls: make([]Call, c.ranks), called: make([]bool, c.ranks), done: make(chan struct{})}
+	c.meetings = append(c.meetings, m)
+	return m
 }
 
 // Done is closed when all ranks have called, and the work is queued or has failed.
@@ -73,11 +80,12 @@ func (t Ticket) Wait(ctx context.Context) error {
 	case <-t.m.done:
 	case <-ctx.Done():
 		t.c.mu.Lock()
-		if t.c.meeting == t.m {
+		select {
+		case <-t.m.done:
+		default:
 			t.c.fail(ctx.Err())
 		}
 		t.c.mu.Unlock()
-		<-t.m.done
 	}
 	return t.m.err
 }
@@ -95,7 +103,7 @@ func (c *Communicator) fail(reason error) {
 		return
 	}
 	c.err = reason
-	if m := c.meeting; m != nil {
+	for _, m := range c.meetings {
 		e := &MissingError{Err: reason}
 		for r, called := range m.called {
 			if called {
@@ -104,9 +112,19 @@ func (c *Communicator) fail(reason error) {
 				e.Ranks = append(e.Ranks, r)
 			}
 		}
-		c.meeting, c.err = nil, e
+		if c.err == reason {
+			c.err = e
+		}
 		m.err = e
 		close(m.done)
+	}
+	c.meetings = nil
+	for k, posted := range c.posted {
+		for _, h := range posted {
+			h.m.err = &MissingError{Ranks: []int{h.Peer}, Call: h.Message.String(), Err: reason}
+			close(h.m.done)
+		}
+		delete(c.posted, k)
 	}
 }
 
@@ -114,12 +132,13 @@ func (c *Communicator) fail(reason error) {
 func (c *Communicator) Missing() (ranks []int, call *Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.meeting == nil {
+	if len(c.meetings) == 0 {
 		return nil, nil
 	}
-	for r, called := range c.meeting.called {
+	first := c.meetings[0]
+	for r, called := range first.called {
 		if called {
-			made := c.meeting.calls[r]
+			made := first.calls[r]
 			call = &made
 		} else {
 			ranks = append(ranks, r)

@@ -24,6 +24,11 @@ func (c *Communicator) Transfers(ts []Transfer) error {
 	if c.err != nil {
 		return c.err
 	}
+	return c.transfer(ts)
+}
+
+// transfer is Transfers. The lock is held.
+func (c *Communicator) transfer(ts []Transfer) error {
 	part := uint64(0)
 	for _, t := range ts {
 		for _, end := range [2]struct {

@@ -35,7 +35,7 @@ for group in "$@"; do
 		run bench-graph 60 ./gccl bench all_reduce --device cuda --ranks 8 --graph -b 1K -e 1M -f 4 -n 9 -m 20 && cat "$out/bench-graph.log"
 		run bench-long 60 ./gccl bench all_reduce --device cuda --ranks 8 --graph -b 4M -e 1G -f 4 -n 9 -m 5 -c 0 && cat "$out/bench-long.log"
 		run bench-eager 60 ./gccl bench all_reduce --device cuda --ranks 8 -b 8K -e 8K -n 20 -m 200 && cat "$out/bench-eager.log"
-		for kind in all_gather reduce_scatter broadcast reduce alltoall barrier; do
+		for kind in all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
 			run "bench-$kind" 60 ./gccl bench $kind --device cuda --ranks 5 -d all -o all -b 100K -e 100K -n 3 -m 3 -r all
 		done
 		run bench-types 90 ./gccl bench all_reduce --device cuda --ranks 3 -d all -o all -b 1 -e 100K -f 37 -n 3 -m 3

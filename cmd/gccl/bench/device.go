@@ -26,9 +26,6 @@ func RunOnDevice(ctx context.Context, cfg Config, ranks int, graph bool, cc comm
 	if err := cfg.Check(ranks); err != nil {
 		return Result{}, err
 	}
-	if cfg.Kind.isExchange() {
-		return Result{}, fmt.Errorf("%s on a GPU: %w", cfg.Kind.Name, comm.ErrUnsupported)
-	}
 	r := &deviceRunner{ctx: ctx, cfg: &cfg, graph: graph, report: &report{inPlace: cfg.Kind.inPlace, out: out}}
 	err := r.prepare(ranks, cc)
 	if err == nil {
@@ -167,7 +164,9 @@ func (r *deviceRunner) message(d kernels.DType, op kernels.RedOp, root int, size
 		var calls []comm.Call
 		for _, k := range r.ranks {
 			k.message = newMessage(k.c, r.cfg, k.in, k.out, d, op, root, size, inPlace)
-			calls = append(calls, k.onDevice(k.message.calls[0]))
+			for _, call := range k.message.calls {
+				calls = append(calls, k.onDevice(call))
+			}
 		}
 		m := r.ranks[0].message
 		row := newRow(m, r.cfg)
