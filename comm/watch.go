@@ -108,6 +108,9 @@ func (c *Comm) watch() {
 			c.settle()
 			return
 		case <-c.closing:
+			if c.reason() != nil { // else the others would only see that we close
+				c.settle()
+			}
 			return
 		}
 	}
