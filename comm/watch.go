@@ -158,6 +158,7 @@ func (c *Comm) whoLeft(lost *cause) *cause {
 	defer patience.Stop()
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
+	began := time.Now()
 	for {
 		select {
 		case n, ok := <-c.session.Aborted(): // it said why before it closed
@@ -176,7 +177,8 @@ func (c *Comm) whoLeft(lost *cause) *cause {
 			}
 		}
 		for _, r := range lost.ranks {
-			if why := c.left(r); why != nil {
+			// Who closed may have aborted before, and word of that come another way.
+			if why := c.left(r); why != nil && (c.session.Status(r) == bootstrap.Dead || time.Since(began) >= firsthand) {
 				return why
 			}
 		}
