@@ -18,7 +18,7 @@ BENCH ?= .
 BENCHTIME ?= 20ms
 BENCHCOUNT ?= 6
 
-.PHONY: build demo test test-full bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
+.PHONY: build demo test test-full test-rdma bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -35,6 +35,10 @@ test: vet
 # Every combination instead of a pairwise cover: takes hours.
 test-full: vet
 	GCCL_TEST_FULL=1 $(GO) test -timeout 12h ./...
+
+# What needs RDMA devices: on this host's, or on Soft-RoCE in a virtual machine (Debian; it installs QEMU and unpacks a kernel in build/).
+test-rdma:
+	GO="$(GO)" tests/rdma/test.sh $(RDMA)
 
 bench: build
 	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100
@@ -80,7 +84,7 @@ generate:
 	$(GO) generate ./...
 
 # Generated files begin with z; generating them again must change nothing.
-GENERATED = find . -name 'z*' -type f -not -path './.git/*' -not -path './bin/*' -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum
+GENERATED = find . -name 'z*' -type f -not -path './.git/*' -not -path './bin/*' -not -path './build/*' -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum
 
 fresh:
 	@before=$$($(GENERATED)); \

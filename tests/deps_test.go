@@ -46,7 +46,7 @@ var may = map[string][]string{
 	"transport/spin":            {},
 	"transport/shm":             {"kernels", "transport", "golang.org/x/sys"},
 	"transport/tcp":             {"kernels", "transport", "bootstrap/auth", "golang.org/x/sys"},
-	"transport/verbs":           {"kernels", "transport", "transport/verbs/...", "golang.org/x/sys"},
+	"transport/verbs":           {"kernels", "transport", "transport/verbs/...", "bootstrap/auth", "golang.org/x/sys"},
 	"transport/p2p":             {"kernels", "transport", "kernels/cuda", "golang.org/x/sys"},
 	"collective/sim":            {"collective", "topology"},
 	"collective/tune":           {"collective", "collective/sim", "topology"},
@@ -131,7 +131,7 @@ func goFiles(t *testing.T) (files []goFile, folders []string) {
 				return nil
 			}
 			_, nested := os.Stat(filepath.Join(path, "go.mod"))
-			if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "vendor" || rel == "bin" || nested == nil {
+			if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "vendor" || rel == "bin" || rel == "build" || nested == nil {
 				return fs.SkipDir
 			}
 			folders = append(folders, rel)

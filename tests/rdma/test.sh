@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# test.sh [FLAG...]: runs the tests that need RDMA devices, with these flags of test binaries: here, where there are devices, else in a
+# virtual machine that has some, booted once for all of them.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+packages="transport/verbs/internal/ibv transport/verbs"
+binaries=build/rdma-tests
+mkdir -p "$binaries"
+for p in $packages; do ${GO:-go} test -c -o "$binaries/$(basename "$p").test" "./$p"; done
+run='status=0
+for p in '"$packages"'; do
+	(cd "$p" && exec "$0/$(basename "$p").test" -test.timeout 15m "$@") && echo "ok $p" || { echo "FAIL $p"; status=1; }
+done
+exit $status'
+export GCCL_REQUIRE=verbs
+if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
+	bash -c "$run" "$PWD/$binaries" "$@"
+else
+	tests/rdma/vm.sh --timeout 1200 bash -c "$run" "$PWD/$binaries" "$@"
+fi

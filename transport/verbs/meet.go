@@ -1,0 +1,137 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// meetsMost bounds the keys that peers may make us remember.
+const meetsMost = 1 << 16
+
+// meet is where the two ends of a key find each other. Endpoint.mu guards it. The lower rank of the pair alone offers a QP; the higher
+// one rings until it does. So there is never more than one attempt to choose from.
+type meet struct {
+	key   transport.Key
+	conn  *conn // the user's, once asked for
+	link  *link // connected before the user asked
+	err   error // why there will be no connection
+	over  bool  // connected or failed
+	begun bool
+	// setUp ends when the meet is over.
+	setUp  context.Context
+	cancel context.CancelFunc
+}
+
+// offers reports whether our end is the one that offers.
+func (m *meet) offers() bool { return m.key.Self < m.key.Peer }
+
+// meet finds or makes the meet of k. e.mu is held.
+func (e *endpoint) meet(k transport.Key) *meet {
+	m := e.meets[k]
+	if m == nil {
+		m = &meet{key: k}
+		m.setUp, m.cancel = context.WithCancel(e.ctx)
+		e.meets[k] = m
+	}
+	return m
+}
+
+// begin starts the search for the peer at a. e.mu is held.
+func (e *endpoint) begin(m *meet, a address) {
+	if m.begun || m.over || e.closed {
+		return
+	}
+	m.begun = true
+	e.wg.Go(func() { e.search(m, a) })
+}
+
+// admit decides whether a hello about k may go on. To a ring it answers by beginning to offer.
+func (e *endpoint) admit(k transport.Key, h *hello) (verdict, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return noEntry, "the endpoint was closed"
+	}
+	if e.meets[k] == nil && len(e.meets) >= meetsMost {
+		return noEntry, fmt.Sprintf("%d connections are known already", meetsMost)
+	}
+	m := e.meet(k)
+	switch {
+	case m.err != nil:
+		return noEntry, m.err.Error()
+	case m.over:
+		return later, "connected already"
+	}
+	if h.kind == kindRing {
+		a, err := parseAddress(h.address)
+		if err == nil {
+			err = a.reachable(e.address)
+		}
+		if err != nil {
+			return noEntry, err.Error()
+		}
+		e.begin(m, a)
+	}
+	return welcome, ""
+}
+
+// establish makes l the connection, or destroys it if there is one already.
+func (e *endpoint) establish(k transport.Key, l *link) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.meet(k)
+	if e.closed || m.over {
+		return errors.Join(errLater, l.shut(), l.free())
+	}
+	m.link = l
+	e.end(m, nil)
+	e.watchers.Go(l.watch)
+	if m.conn != nil {
+		e.deliver(m)
+	}
+	return nil
+}
+
+// end ends the search, with an error or a link. e.mu is held.
+func (e *endpoint) end(m *meet, err error) {
+	m.over, m.err = true, err
+	m.cancel()
+	if err != nil && m.conn != nil {
+		m.conn.failure.Store(&m.err)
+		e.poke()
+	}
+}
+
+// fail ends the search for k with an error, if it is not over.
+func (e *endpoint) fail(k transport.Key, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		if m := e.meet(k); !m.over {
+			e.end(m, err)
+		}
+	}
+}
+
+// deliver hands the link to the conn. e.mu is held.
+func (e *endpoint) deliver(m *meet) {
+	m.conn.arrived.Store(m.link)
+	m.link = nil
+	e.poke()
+}
+
+// drop destroys what no conn has taken.
+func (m *meet) drop() error {
+	m.cancel()
+	if m.link == nil {
+		return nil
+	}
+	l := m.link
+	m.link = nil
+	return errors.Join(l.shut(), l.free())
+}

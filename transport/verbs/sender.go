@@ -1,0 +1,120 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"bytes"
+	"hash/crc32"
+	"time"
+
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+)
+
+// sender is the outgoing half of a stream. Messages are counted from 0.
+type sender struct {
+	ring     []outgoing // of ahead messages, by count; nil until the first
+	accepted uint64     // messages that Send took
+	done     uint64     // of those, wholly in slots: their memory is the user's again
+}
+
+// ahead is how many messages of a stream may wait for room in slots.
+const ahead = 32
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// outgoing is a message from Send until it is wholly in slots.
+type outgoing struct {
+	data    []byte
+	tag     uint32
+	offset  int // in slots so far
+	flip    int // bit to spoil + 1
+	twice   bool
+	dropped bool
+	after   time.Time // not before, if set
+}
+
+func (t *sender) at(i uint64) *outgoing { return &t.ring[i%ahead] }
+
+// forget drops references to memory that will not be sent.
+func (t *sender) forget() {
+	for i := range t.ring {
+		t.ring[i].data = nil
+	}
+}
+
+// takeBack copies what is not in slots yet, so that the user's memory is not needed any more.
+func (t *sender) takeBack() {
+	for i := t.done; i < t.accepted; i++ {
+		m := t.at(i)
+		m.data = bytes.Clone(m.data)
+	}
+}
+
+// cut puts the next piece of the stream into its next slot, and makes r the request that writes it. False: nothing may be sent now.
+func (s *stream) cut(r *ibv.Send) bool {
+	t, c := &s.tx, s.conn
+	l := c.link
+	lane := &l.lanes[s.index]
+	for t.done < t.accepted {
+		m := t.at(t.done)
+		if m.dropped {
+			s.next(m)
+			continue
+		}
+		if !m.after.IsZero() {
+			if time.Now().Before(m.after) {
+				return false
+			}
+			m.after = time.Time{}
+		}
+		if lane.posted-lane.credit >= uint64(c.e.config.Slots) {
+			return false
+		}
+		at := l.slot(s.index, lane.posted)
+		slot := l.tx.bytes[at : at+c.e.config.Slot]
+		n := min(len(m.data)-m.offset, len(slot)-headerSize)
+		piece := slot[headerSize : headerSize+n]
+		copy(piece, m.data[m.offset:])
+		h := header{
+			number: c.e.options.FirstSeq + t.done, tag: m.tag, bytes: uint32(len(m.data)), offset: uint32(m.offset), length: uint32(n), credit: uint32(lane.consumed), use: lane.posted + 1,
+		}
+		if c.e.options.Checksum {
+			h.crc = crc32.Checksum(piece, castagnoli)
+		}
+		if bit := m.flip - 1 - 8*m.offset; m.flip > 0 && bit >= 0 && bit < 8*n {
+			piece[bit/8] ^= 1 << (bit % 8)
+		}
+		h.put(slot)
+		lane.told = lane.consumed
+		c.toCredit &^= 1 << s.index
+
+		*r = ibv.Send{
+			Addr: l.tx.addr + uint64(at), Bytes: uint32(headerSize + n), LKey: l.tx.mr.LKey(), Op: ibv.WriteWithImm,
+			Remote: l.peer.addr + uint64(at), RKey: l.peer.rkey, Imm: immediate(immPiece, s.index, lane.posted),
+		}
+		if headerSize+n <= l.inline {
+			r.Flags = ibv.Inline
+		}
+		lane.posted++
+		if m.offset += n; m.offset == len(m.data) {
+			if m.twice {
+				m.twice, m.offset = false, 0
+			} else {
+				s.next(m)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// next goes on to the next message: m is done.
+func (s *stream) next(m *outgoing) {
+	t, e := &s.tx, s.conn.e
+	e.sent.Add(1)
+	e.bytesSent.Add(uint64(len(m.data)))
+	m.data = nil
+	if t.done++; t.done == t.accepted {
+		s.conn.toSend &^= 1 << s.index
+	}
+}

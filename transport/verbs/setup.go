@@ -1,0 +1,253 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap/auth"
+	"github.com/gccl-project/gccl/transport"
+)
+
+const (
+	// stepTimeout bounds each of: dialling, the handshakes.
+	stepTimeout = 5 * time.Second
+	pauseFirst  = 2 * time.Millisecond
+	pauseMost   = 500 * time.Millisecond
+	// ringAgain is how long the higher rank waits for an offer before it asks again.
+	ringAgain = time.Second
+)
+
+// keepAlive finds a host that vanished without a word in about 20 s when nothing is sent; what is sent finds it sooner.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 2 * time.Second, Count: 5}
+
+// errLater says that the peer has a connection already, or soon will.
+var errLater = errors.New("the peer has been connected already")
+
+// refusal is an answer that more attempts would get again.
+type refusal struct{ err error }
+
+func (r refusal) Error() string { return r.err.Error() }
+func (r refusal) Unwrap() error { return r.err }
+
+// hello is what our end of k says.
+func (e *endpoint) hello(k transport.Key) hello {
+	return hello{
+		key: k, firstSeq: e.options.FirstSeq, most: uint32(e.options.MaxMessage), slot: uint32(e.config.Slot), slots: uint16(e.config.Slots),
+		streams: uint16(e.options.Streams), checksum: e.options.Checksum,
+	}
+}
+
+// search makes attempts until the meet is over or the time is.
+func (e *endpoint) search(m *meet, a address) {
+	ctx, cancel := context.WithTimeout(m.setUp, e.config.ConnectTimeout)
+	defer cancel()
+	pause := pauseFirst
+	last := errors.New("no attempt was made")
+	for ctx.Err() == nil {
+		err := e.attempt(ctx, m, a)
+		var refused refusal
+		switch {
+		case err == nil && m.offers():
+			return
+		case err == nil:
+			last = errors.New("the peer was asked to connect and has not done so yet")
+			sleep(ctx, ringAgain)
+			continue
+		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger):
+			if !errors.Is(err, transport.ErrMismatch) {
+				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
+			}
+			e.fail(m.key, err)
+			return
+		case m.setUp.Err() == nil: // else it is about our own giving up
+			last = err
+		}
+		sleep(ctx, pause/2+mathrand.N(pause))
+		pause = min(2*pause, pauseMost)
+	}
+	if m.setUp.Err() == nil {
+		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
+			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
+		}
+		e.fail(m.key, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// attempt rings, or offers and either establishes the connection or leaves nothing behind.
+func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) {
+	d := net.Dialer{Timeout: stepTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.config.Addr, 0)), KeepAliveConfig: keepAlive}
+	socket, err := d.DialContext(ctx, "tcp", a.from(e.config.Addr).String())
+	if err != nil {
+		return err
+	}
+	var l *link
+	defer func() {
+		if err != nil || l == nil {
+			socket.Close()
+		}
+		if err != nil && l != nil {
+			err = errors.Join(err, l.shut(), l.free())
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	defer stop()
+	if err := auth.Client(socket, e.secret, service); err != nil {
+		return err
+	}
+	h := e.hello(m.key)
+	h.instance = a.instance
+	h.kind, h.address = kindRing, e.address.bytes()
+	if m.offers() {
+		if l, err = e.newLink(); err != nil {
+			return refusal{err} // ours: the peer cannot help
+		}
+		h.kind, h.address, h.record = kindOffer, nil, l.ours
+	}
+	socket.SetDeadline(time.Now().Add(stepTimeout))
+	if _, err := socket.Write(h.bytes()); err != nil {
+		return err
+	}
+	b := make([]byte, replySize)
+	if _, err := io.ReadFull(socket, b); err != nil {
+		return err
+	}
+	r, err := parseReply(b, h.kind)
+	switch {
+	case err != nil:
+		return refusal{err}
+	case r.verdict == later:
+		return errLater
+	case r.verdict == differs:
+		return refusal{fmt.Errorf("%w: %s", transport.ErrMismatch, r.reason)}
+	case r.verdict == noEntry:
+		return refusal{errors.New(r.reason)}
+	case h.kind == kindRing:
+		return nil
+	}
+	if err := l.connect(r.record); err != nil {
+		return refusal{err}
+	}
+	if _, err := socket.Write([]byte(commitMagic)); err != nil {
+		return err
+	}
+	if !stop() {
+		return ctx.Err()
+	}
+	socket.SetDeadline(time.Time{})
+	l.socket = socket
+	ready := l
+	l = nil // establish owns it, and its socket
+	if err := e.establish(m.key, ready); err != nil {
+		return err
+	}
+	l = ready
+	return nil
+}
+
+// greet is the other half of an attempt, for a peer that has proven the secret.
+func (e *endpoint) greet(socket net.Conn) {
+	stop := context.AfterFunc(e.ctx, func() { socket.Close() })
+	defer stop()
+	socket.SetDeadline(time.Now().Add(stepTimeout))
+	b := make([]byte, helloSize)
+	if _, err := io.ReadFull(socket, b); err != nil {
+		socket.Close()
+		return
+	}
+	h, err := parseHello(b)
+	if err != nil {
+		v := noEntry
+		if errors.Is(err, transport.ErrMismatch) {
+			v = differs
+		}
+		answer(socket, &h, reply{verdict: v, reason: err.Error()})
+		socket.Close()
+		e.config.Log.Warn("verbs: refused a connection", "peer", socket.RemoteAddr(), "error", err)
+		return
+	}
+	l, r := e.consider(&h)
+	established := false
+	if answer(socket, &h, r) && l != nil {
+		_, err = io.ReadFull(socket, b[:len(commitMagic)])
+		if err == nil && string(b[:len(commitMagic)]) == commitMagic && stop() {
+			socket.SetDeadline(time.Time{})
+			l.socket = socket
+			established = true
+			if err := e.establish(swapped(h.key), l); err != nil && !errors.Is(err, errLater) {
+				e.config.Log.Error("verbs: a connection", "error", err)
+			}
+		}
+	}
+	if established {
+		return
+	}
+	socket.Close()
+	if l != nil {
+		if err := errors.Join(l.shut(), l.free()); err != nil {
+			e.config.Log.Error("verbs: a connection", "error", err)
+		}
+	}
+}
+
+func answer(socket net.Conn, h *hello, r reply) bool {
+	_, err := socket.Write(r.bytes(h.kind))
+	return err == nil
+}
+
+func swapped(k transport.Key) transport.Key {
+	k.Self, k.Peer = k.Peer, k.Self
+	return k
+}
+
+// consider decides about a hello, and for an offer that is welcome makes our half of the connection, ready to receive.
+func (e *endpoint) consider(h *hello) (*link, reply) {
+	if h.instance != e.address.instance {
+		return nil, reply{verdict: noEntry, reason: "the address is that of an earlier endpoint on this port"}
+	}
+	k := swapped(h.key)
+	ours := e.hello(k)
+	if err := h.agree(&ours); err != nil {
+		e.fail(k, fmt.Errorf("%w: %w", transport.ErrMismatch, err))
+		return nil, reply{verdict: differs, reason: err.Error()}
+	}
+	if v, reason := e.admit(k, h); v != welcome || h.kind == kindRing {
+		return nil, reply{verdict: v, reason: reason}
+	}
+	l, err := e.newLink()
+	if err == nil {
+		err = l.connect(h.record)
+	}
+	if err != nil {
+		if l != nil {
+			err = errors.Join(err, l.shut(), l.free())
+		}
+		e.fail(k, fmt.Errorf("%w: %w", transport.ErrGone, err))
+		return nil, reply{verdict: noEntry, reason: err.Error()}
+	}
+	return l, reply{verdict: welcome, record: l.ours}
+}
+
+// from completes a with the zone of the interface that ours is on.
+func (a address) from(ours netip.Addr) netip.AddrPort {
+	if ip := a.at.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
+		return netip.AddrPortFrom(ip.WithZone(ours.Zone()), a.at.Port())
+	}
+	return a.at
+}

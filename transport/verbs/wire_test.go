@@ -1,0 +1,162 @@
+package verbs
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+	"github.com/stretchr/testify/require"
+)
+
+func goodHello(kind uint8) hello {
+	h := hello{
+		kind: kind, instance: 1<<63 + 5, key: transport.Key{Comm: 1 << 60, Channel: transport.PointToPoint, Self: 1, Peer: 2},
+		firstSeq: ^uint64(0), most: 64 << 20, slot: 1 << 20, slots: 256, streams: 64, checksum: true,
+	}
+	if kind == kindRing {
+		h.key.Self, h.key.Peer = 2, 1
+		h.address = goodAddress("2001:db8::7").bytes()
+	} else {
+		h.record = goodRecord()
+	}
+	return h
+}
+
+func goodAddress(ip string) address {
+	return address{at: netip.AddrPortFrom(netip.MustParseAddr(ip), 4711), link: ibv.Ethernet, instance: 99}
+}
+
+func TestHello(t *testing.T) {
+	for _, kind := range []uint8{kindRing, kindOffer} {
+		want := goodHello(kind)
+		b := want.bytes()
+		require.Len(t, b, helloSize)
+		got, err := parseHello(b)
+		require.NoError(t, err)
+		if kind == kindOffer {
+			got.address = nil
+		}
+		require.Equal(t, want, got)
+		require.NoError(t, got.agree(&want))
+
+		wrongWay := want
+		wrongWay.key.Self, wrongWay.key.Peer = want.key.Peer, want.key.Self
+		_, err = parseHello(wrongWay.bytes())
+		require.ErrorContains(t, err, "kind", "the lower rank offers, the higher one rings")
+		b[7]++
+		_, err = parseHello(b)
+		require.ErrorIs(t, err, transport.ErrMismatch)
+		b[0]++
+		_, err = parseHello(b)
+		require.ErrorContains(t, err, "no hello")
+	}
+	for field, change := range map[string]func(*hello){
+		"Streams": func(h *hello) { h.streams-- }, "MaxMessage": func(h *hello) { h.most-- }, "Checksum": func(h *hello) { h.checksum = false },
+		"FirstSeq": func(h *hello) { h.firstSeq-- }, "Config.Slot ": func(h *hello) { h.slot /= 2 }, "Config.Slots": func(h *hello) { h.slots /= 2 },
+	} {
+		ours, theirs := goodHello(kindOffer), goodHello(kindOffer)
+		change(&theirs)
+		require.ErrorContains(t, theirs.agree(&ours), field)
+	}
+}
+
+func TestReply(t *testing.T) {
+	for _, want := range []reply{{verdict: welcome, record: goodRecord()}, {verdict: noEntry, reason: strings.Repeat("é", 500)}, {verdict: later}} {
+		b := want.bytes(kindOffer)
+		require.Len(t, b, replySize)
+		got, err := parseReply(b, kindOffer)
+		require.NoError(t, err)
+		require.Equal(t, want.verdict, got.verdict)
+		require.Equal(t, want.record, got.record)
+		require.True(t, strings.HasPrefix(want.reason, got.reason) && (want.reason == "" || len(got.reason) > 200))
+		b[8] = 9
+		_, err = parseReply(b, kindOffer)
+		require.Error(t, err)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for _, ip := range []string{"192.0.2.1", "2001:db8::1", "fe80::1"} {
+		want := goodAddress(ip)
+		got, err := parseAddress(want.bytes())
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, len(want.bytes()), addressMost)
+		for n := range addressPrefix + 4 {
+			_, err := parseAddress(want.bytes()[:n])
+			require.Error(t, err)
+		}
+	}
+	infiniBand := goodAddress("192.0.2.1")
+	infiniBand.link = ibv.InfiniBand
+	require.ErrorContains(t, infiniBand.reachable(goodAddress("192.0.2.2")), "Ethernet")
+	require.ErrorContains(t, goodAddress("2001:db8::1").reachable(goodAddress("192.0.2.2")), "IPv6")
+	require.NoError(t, goodAddress("192.0.2.1").reachable(goodAddress("192.0.2.2")))
+}
+
+func TestHeader(t *testing.T) {
+	slot := make([]byte, 1024)
+	want := header{number: ^uint64(0), tag: 1 << 31, bytes: 5000, offset: 976, length: 976, crc: 7, credit: ^uint32(0), use: 1 << 40}
+	want.put(slot)
+	var got header
+	require.NoError(t, got.parse(slot, 5000))
+	require.Equal(t, want, got)
+	for name, change := range map[string]func(*header){
+		"the longest": func(h *header) { h.bytes = 5001 }, "piece of 977": func(h *header) { h.length = 977 }, "piece of 0": func(h *header) { h.length = 0 },
+		"at 4999": func(h *header) { h.offset = 4999 }, "at 5001": func(h *header) { h.offset = 5001 }, "of 4294967295": func(h *header) { h.length = ^uint32(0) },
+	} {
+		h := want
+		change(&h)
+		h.put(slot)
+		require.ErrorContains(t, got.parse(slot, 5000), name)
+	}
+	for _, kind := range []int{immPiece, immCredit, immBye} {
+		for _, stream := range []int{0, 1, 63} {
+			for _, count := range []uint64{0, 1, 1<<24 - 1, 1 << 24, ^uint64(0)} {
+				k, s, c := parseImmediate(immediate(kind, stream, count))
+				require.Equal(t, []any{kind, stream, uint32(count & (1<<24 - 1))}, []any{k, s, c})
+			}
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := Config{Addr: netip.MustParseAddr("::ffff:192.0.2.1")}
+	c, err := good.validate()
+	require.NoError(t, err)
+	require.True(t, c.Addr.Is4())
+	require.Equal(t, []int{64 << 10, 8, 17, 6, 255}, []int{c.Slot, c.Slots, int(c.Timeout), int(c.Retry), int(c.HopLimit)})
+	minus := -1
+	for field, change := range map[string]func(*Config){
+		"Addr": func(c *Config) { c.Addr = netip.Addr{} }, "Ports": func(c *Config) { c.Ports = [2]uint16{0, 5} }, "Port": func(c *Config) { c.Port = -1 },
+		"GIDIndex": func(c *Config) { c.GIDIndex = &minus }, "Slot": func(c *Config) { c.Slot = 3000 }, "Slots": func(c *Config) { c.Slots = 2 },
+		"Timeout": func(c *Config) { c.Timeout = 32 }, "Retry": func(c *Config) { c.Retry = 8 }, "ServiceLevel": func(c *Config) { c.ServiceLevel = 16 },
+		"ConnectTimeout": func(c *Config) { c.ConnectTimeout = -1 }, "Linger": func(c *Config) { c.Linger = -1 },
+	} {
+		c := good
+		change(&c)
+		_, err := c.validate()
+		require.ErrorContains(t, err, "verbs config: "+field+" is ")
+		_, err = Open(c, transport.Options{Streams: 1, MaxMessage: 64})
+		require.ErrorContains(t, err, "verbs config: "+field+" is ")
+	}
+}
+
+// FuzzHello: no hello makes us panic, and what is accepted is written the same.
+func FuzzHello(f *testing.F) {
+	for _, kind := range []uint8{kindRing, kindOffer} {
+		h := goodHello(kind)
+		f.Add(h.bytes())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHello(b)
+		if err != nil {
+			return
+		}
+		again, err := parseHello(h.bytes())
+		require.NoError(t, err)
+		require.Equal(t, h, again)
+	})
+}
