@@ -186,7 +186,8 @@ type Bell interface {
 // Pollable is an optional power of an Endpoint that learns of arrivals from the
 // kernel: FD is an epoll descriptor that becomes readable when anything has
 // happened since it was last found readable and drained with epoll_wait
-// (edge-triggered). Constant for the endpoint's life.
+// (edge-triggered). Constant for the endpoint's life. Ask for it before each
+// sleep, as the driver does: an endpoint may only then begin to watch.
 type Pollable interface{ FD() int }
 
 // Stats are the endpoint's counters since it was opened, and the memory it holds
