@@ -15,6 +15,7 @@ import (
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/mem"
+	"github.com/gccl-project/gccl/transport/verbs"
 )
 
 // Config says who we are and how to work. What is zero is taken from files and the environment of the process (see LoadConfig),
@@ -30,7 +31,7 @@ type Config struct {
 
 	// File is the configuration file. Empty: the one that GCCL_CONFIG names, or none.
 	File string
-	// Transport is "auto": the best for each pair (shared memory where it can be proven, else TCP); or "shm", "tcp": that
+	// Transport is "auto": the best for each pair (shared memory where it can be proven, else TCP); or "shm", "tcp", "verbs": that
 	// one or an error; or "mem": Memory.
 	Transport string
 	// Algorithm, of collective.Catalog, for every call that names none. Empty: the tuner's choice.
@@ -38,6 +39,8 @@ type Config struct {
 	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
 	Interface string
 
+	// RDMA is for the transport "verbs". Its address, ports, time-outs and log are ours.
+	RDMA verbs.Config
 	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. Ranks in other processes, or without a
 	// device, leave a communicator to host memory.
 	Device kernels.Device
@@ -75,7 +78,7 @@ type Config struct {
 }
 
 // Transports are what Config.Transport may say.
-var transports = []string{"auto", "shm", "tcp", "mem"}
+var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 
 // LoadConfig returns the configuration that the files and variables of the sources ask for, apart from rank, size and id, and
 // the settings it comes from. Package settings says which source goes before which, and `gccl config` shows what came of it:

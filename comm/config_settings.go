@@ -23,7 +23,7 @@ type setting struct {
 
 // Why nothing obeys a setting. Files may hold it already, so that one file serves all builds.
 const (
-	noRDMA     = "which has no RDMA transport"
+	noRDMA     = "whose RDMA transport takes it from Config.RDMA alone"
 	noGPU      = "which has no GPU memory"
 	noTopology = "which does not choose by the machine's topology"
 )
@@ -61,7 +61,7 @@ func table() []setting {
 		return s
 	}
 	return []setting{
-		text(settings.Setting{Name: "transport", Env: "GCCL_TRANSPORT", Words: []string{"auto", "shm", "tcp"}, Default: "auto"}, func(c *Config) *string { return &c.Transport }),
+		text(settings.Setting{Name: "transport", Env: "GCCL_TRANSPORT", Words: []string{"auto", "shm", "tcp", "verbs"}, Default: "auto"}, func(c *Config) *string { return &c.Transport }),
 		text(settings.Setting{Name: "algorithm", Env: "GCCL_ALGO", Words: algorithmNames(), NCCL: "NCCL_ALGO", FromNCCL: algorithmOfNCCL, Default: "chosen by size"},
 			func(c *Config) *string { return &c.Algorithm }),
 		text(settings.Setting{Name: "socket_ifname", Env: "GCCL_SOCKET_IFNAME", Check: checkFilter, NCCL: "NCCL_SOCKET_IFNAME", Default: "the one that leads to the root"},

@@ -18,6 +18,7 @@ import (
 	"github.com/gccl-project/gccl/transport/mem"
 	"github.com/gccl-project/gccl/transport/shm"
 	"github.com/gccl-project/gccl/transport/tcp"
+	"github.com/gccl-project/gccl/transport/verbs"
 )
 
 // Version of what the ranks of one world say to each other.
@@ -66,7 +67,7 @@ type hello struct {
 }
 
 // preference orders transports.
-var preference = []string{mem.Name, "shm", "tcp"}
+var preference = []string{mem.Name, "shm", verbs.Name, "tcp"}
 
 // newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers.
 func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt) (*family, error) {
@@ -117,6 +118,14 @@ func (f *family) open(at listenAt) (hello, error) {
 	}
 	if cfg.Transport == "mem" {
 		return h, add(cfg.Memory.Open(opts))
+	}
+	if cfg.Transport == verbs.Name { // by request alone: there is no way back to TCP yet where a path does not work
+		r := cfg.RDMA
+		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
+		if r.Slot == 0 && cfg.Size > 4 {
+			r.Slot = 16 << 10 // pinned, for every connection
+		}
+		return h, add(verbs.Open(r, opts))
 	}
 	if cfg.Transport != "tcp" {
 		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID, SegmentSize: segmentSize(cfg.Size), Staging: hostStaging / int64(cfg.Size)}, opts)

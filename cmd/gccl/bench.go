@@ -77,7 +77,7 @@ the checked calls is compared, and the exit status is 1 if one was wrong.`,
 	flags.VarP(dtypesFlag(&cfg.DTypes), "datatype", "d", "type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16; several by commas; all")
 	flags.VarP(listFlag(&cfg.Roots, "root", "0", nil, parseRoot), "root", "r", "root of broadcast and reduce, or all")
 	flags.Var(intFlag(&f.ranks, 1, "2"), "ranks", "ranks to start where no launcher has")
-	flags.Var(newFlag("name", "auto", f.setTransport), "transport", "auto, shm or tcp")
+	flags.Var(newFlag("name", "auto", f.setTransport), "transport", "auto, shm, tcp or verbs")
 	flags.StringVar(&cfg.Algorithm, "algo", "", "algorithm; default: what the tuner chooses")
 	flags.Var(newFlag("kind", "alloc", func(s string) (err error) {
 		cfg.Memory, err = bench.ParseMemory(s)
@@ -97,7 +97,7 @@ the checked calls is compared, and the exit status is 1 if one was wrong.`,
 }
 
 func (f *benchFlags) setTransport(s string) error {
-	if known := []string{"auto", "shm", "tcp"}; !slices.Contains(known, s) {
+	if known := []string{"auto", "shm", "tcp", "verbs"}; !slices.Contains(known, s) {
 		return fmt.Errorf("want one of %s", strings.Join(known, ", "))
 	}
 	f.transport = s

@@ -29,7 +29,7 @@ func TestConfigPrintsValuesAndSources(t *testing.T) {
 		fields[name] = strings.Join(strings.Fields(rest), " ")
 	}
 	require.Equal(t, "ring "+file+":1 GCCL_ALGO", fields["algorithm"])
-	require.Equal(t, "true "+file+":2 GCCL_HUGEPAGE not used in this build, which has no RDMA transport", fields["memory.hugepage"])
+	require.Equal(t, "true "+file+":2 GCCL_HUGEPAGE not used in this build, whose RDMA transport takes it from Config.RDMA alone", fields["memory.hugepage"])
 	require.Equal(t, "90s GCCL_CALL_TIMEOUT GCCL_CALL_TIMEOUT", fields["call_timeout"])
 	require.Equal(t, "eth0 NCCL_SOCKET_IFNAME GCCL_SOCKET_IFNAME", fields["socket_ifname"])
 	require.Equal(t, "auto default GCCL_TRANSPORT", fields["transport"])

@@ -33,14 +33,14 @@ func randomModel(r *rand.Rand) Model {
 }
 
 func TestDefault(t *testing.T) {
-	for _, name := range []string{"mem", "shm", "tcp"} {
+	for _, name := range []string{"mem", "shm", "verbs", "tcp"} {
 		require.NoError(t, mustDefault(t, name).Validate(), name)
 	}
 	require.Equal(t, mustDefault(t, "shm"), mustDefault(t, "mem"))
 	require.True(t, mustDefault(t, "shm").Shared)
 	require.False(t, mustDefault(t, "tcp").Shared)
-	_, err := Default("verbs")
-	require.ErrorContains(t, err, `"verbs"; have mem, shm, tcp`)
+	_, err := Default("ucx")
+	require.ErrorContains(t, err, `"ucx"; have mem, shm, verbs, tcp`)
 }
 
 func TestModelValidate(t *testing.T) {

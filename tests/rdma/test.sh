@@ -7,10 +7,12 @@ packages="transport/verbs/internal/ibv transport/verbs"
 binaries=build/rdma-tests
 mkdir -p "$binaries"
 for p in $packages; do ${GO:-go} test -c -o "$binaries/$(basename "$p").test" "./$p"; done
+${GO:-go} build -o "$binaries/gccl" ./cmd/gccl
 run='status=0
 for p in '"$packages"'; do
 	(cd "$p" && exec "$0/$(basename "$p").test" -test.timeout 15m "$@") && echo "ok $p" || { echo "FAIL $p"; status=1; }
 done
+GCCL_TRANSPORT=verbs "$0/gccl" bench all_reduce -b 8 -e 64K -f 16 -n 5 && echo "ok bench" || { echo "FAIL bench"; status=1; }
 exit $status'
 export GCCL_REQUIRE=verbs
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
