@@ -158,7 +158,7 @@ func (c *Comm) whoLeft(lost *cause) *cause {
 	defer patience.Stop()
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
-	began := time.Now()
+	var closed time.Time
 	for {
 		select {
 		case n, ok := <-c.session.Aborted(): // it said why before it closed
@@ -177,9 +177,12 @@ func (c *Comm) whoLeft(lost *cause) *cause {
 			}
 		}
 		for _, r := range lost.ranks {
-			// Who closed may have aborted before, and word of that come another way.
-			if why := c.left(r); why != nil && (c.session.Status(r) == bootstrap.Dead || time.Since(began) >= firsthand) {
+			switch why := c.left(r); {
+			case why == nil:
+			case c.session.Status(r) == bootstrap.Dead, !closed.IsZero() && time.Since(closed) >= firsthand:
 				return why
+			case closed.IsZero(): // it may have aborted before, and word of that come another way
+				closed = time.Now()
 			}
 		}
 		select {

@@ -141,7 +141,7 @@ var (
 	ranksText = regexp.MustCompile(`; ranks \[([0-9 ]*)\]; `)
 	tieText   = regexp.MustCompile(`(?:^|: )rank (\d+) called [^;,]*, but ranks \[(\d+)\] called`)
 	leftText  = regexp.MustCompile(`joined and left again: ([0-9, -]+)`)
-	otherText = regexp.MustCompile(`rank (\d+) (?:at \S+|\(\S+\)) (?:was not reached|is dead|did not connect)`)
+	otherText = regexp.MustCompile(`rank (\d+) (?:at \S+|\(\S+\)) (?:was not reached|is dead|is closed|did not connect)`)
 )
 
 // blamed returns the ranks, in the world, that an error names as the culprits.
