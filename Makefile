@@ -113,6 +113,7 @@ gpu-tests:
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/cuda.test ./kernels/cuda
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/gpu.test ./collective/gpu
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/comm.test ./comm
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/nvml.test ./topology/nvml
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/figures.test ./tests/gpu
 	cp tests/gpu/run.sh build/gpu/run.sh
 

@@ -143,7 +143,7 @@ func makeID(secret [secretSize]byte, nonce [8]byte, flags byte, root func([]byte
 // ParseID reads the text form that [ID.String] wrote.
 func ParseID(s string) (ID, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != IDSize {
+	if err != nil || len(b) != IDSize || len(s) != idTextLen { // the decoder passes over line ends
 		return ID{}, fmt.Errorf("unique id of %d characters: want the %d characters (letters, digits, - and _) that another rank printed, whole", len(s), idTextLen)
 	}
 	return IDFromBytes(b)

@@ -35,6 +35,7 @@ var may = map[string][]string{
 	"topology/topologytest": {},
 
 	"topology/doctor":     {"topology"},
+	"topology/nvml":       {"topology"},
 	"kernels/cpu":         {"kernels", "golang.org/x/sys", "github.com/klauspost/cpuid"},
 	"kernels/kernelstest": {"kernels"},
 	"kernels/cuda":        {"kernels", "kernels/cuda/internal/cu"},
@@ -82,7 +83,7 @@ var testsMay = []string{
 }
 
 // mayC lists the packages that may hold C.
-var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", "cmd/libnccl"}
+var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", "topology/nvml", "cmd/libnccl"}
 
 // mayUnsafe lists the files, and packages with all their files, that may import unsafe. Tests may as well.
 var mayUnsafe = []string{
@@ -92,6 +93,7 @@ var mayUnsafe = []string{
 	"examples/gpu/",
 	"collective/gpu/", // device addresses, which it adds up and never follows
 	"comm/alloc.go", "comm/do.go", "comm/prepare.go",
+	"topology/nvml/library.go",
 	"kernels/mem.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",
 	"transport/transport.go", "transport/transporttest/",
 	"transport/mem/", "transport/shm/", "transport/tcp/",

@@ -30,6 +30,7 @@ type GPUFacts struct {
 	P2P     map[string]P2PStatus `json:"p2p,omitempty"` // by the peer's bus id
 	Fabric  Fabric               `json:"fabric,omitzero"`
 	DMABuf  Fact[bool]           `json:"dmabuf"` // whether its memory can be given to NICs as DMA-BUF
+	MIG     bool                 `json:"mig,omitempty"`
 }
 
 // NVLinkFacts is a bundle of NVLinks to one other device.

@@ -3,6 +3,7 @@
 //	gccl bench all_reduce -b 8 -e 64M -f 4     # between 2 processes of this machine
 //	gccl run -n 4 -- ./train --steps 100       # 4 ranks of any program
 //	gccl topo                                  # this host as gccl sees it
+//	gccl doctor                                # what is wrong with it
 //
 // Exit status: 0 all went well; 1 something failed or a result was wrong; 2 the command line or the
 // environment makes no sense; `gccl run` ends with the status of the first rank that failed.
@@ -32,14 +33,14 @@ func gccl(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q; want bench, run, topo, config, recorder or version", args[0])
+				return fmt.Errorf("unknown command %q; want bench, run, topo, doctor, config, recorder or version", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(benchCommand(), runCommand(), topoCommand(), configCommand(), recorderCommand(), versionCommand())
+	root.AddCommand(benchCommand(), runCommand(), topoCommand(), doctorCommand(), configCommand(), recorderCommand(), versionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

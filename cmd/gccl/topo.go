@@ -10,6 +10,7 @@ import (
 
 	"github.com/gccl-project/gccl/cmd/gccl/topo"
 	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/topology/nvml"
 )
 
 func topoCommand() *cobra.Command {
@@ -68,15 +69,27 @@ func look(root, load string) (*topology.Host, *topology.Graph, error) {
 		}
 		return nil, g, nil
 	}
-	var files fs.FS = os.DirFS("/")
-	if root != "" {
-		r, err := os.OpenRoot(root) // its links must not lead out to this host
-		if err != nil {
-			return nil, nil, err
-		}
-		defer r.Close()
-		files = r.FS()
+	var h *topology.Host
+	err := discover(root, func(_ fs.FS, found *topology.Host) { h = found })
+	if err != nil {
+		return nil, nil, err
 	}
-	h := topology.Discover(files, topology.Unknown[[]topology.GPUFacts]("this build does not ask NVML"))
 	return h, h.Graph(), nil
+}
+
+// discover discovers the host below root, "" for this one, and calls use with it and its files, which are gone afterwards. Of this
+// host the GPUs' driver is asked too.
+func discover(root string, use func(files fs.FS, h *topology.Host)) error {
+	if root == "" {
+		files := os.DirFS("/")
+		use(files, topology.Discover(files, nvml.GPUs()))
+		return nil
+	}
+	r, err := os.OpenRoot(root) // its links must not lead out to this host
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	use(r.FS(), topology.Discover(r.FS(), topology.Unknown[[]topology.GPUFacts]("files don't tell what the driver knows")))
+	return nil
 }

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the GPU tests and figures from the binaries beside it, on a machine with a driver. Full logs go to the folder given.
-# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, waiting, comm, bench, figures, shapes, soak or memcheck; without, values waiting comm bench figures
+# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, waiting, machine, comm, bench, figures, shapes, soak or memcheck; without, values waiting machine comm bench figures
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: run.sh OUTPUT-FOLDER [values] [waiting] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
+out=${1:?usage: run.sh OUTPUT-FOLDER [values] [waiting] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
 shift
-[ $# -gt 0 ] || set -- values waiting comm bench figures
+[ $# -gt 0 ] || set -- values waiting machine comm bench figures
 export GCCL_REQUIRE=cuda
 status=0
 run() { # name, seconds, command…
@@ -27,6 +27,12 @@ for group in "$@"; do
 		run collectives 100 ./gpu.test -test.v -test.timeout 90s -test.skip 'Waiting|Abort|TooMany'
 		;;
 	waiting) run waiting 50 ./gpu.test -test.v -test.timeout 40s -test.run 'Waiting|Abort|TooMany' && grep 'protocol_test.go' "$out/waiting.log" ;;
+	machine)
+		run nvml 30 ./nvml.test -test.v -test.run ThisHost && cat "$out/nvml.log"
+		run doctor 20 ./gccl doctor --all
+		cat "$out/doctor.log"
+		run topo 20 ./gccl topo && cat "$out/topo.log"
+		;;
 	comm)
 		run example 20 ./example && cat "$out/example.log"
 		run comm 120 ./comm.test -test.v -test.timeout 110s -test.run 'Device'

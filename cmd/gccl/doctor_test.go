@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/topology/doctor"
+	"github.com/gccl-project/gccl/topology/topologytest"
+)
+
+func diagnosis(t *testing.T, text string) *doctor.Report {
+	t.Helper()
+	var r doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(text), &r), "nothing but JSON: %s", text)
+	require.Equal(t, doctor.ReportVersion, r.Version)
+	return &r
+}
+
+// finding returns the first of a check, of a device.
+func finding(t *testing.T, r *doctor.Report, id, of string) doctor.Finding {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.ID == id && f.Of == of {
+			return f
+		}
+	}
+	require.Fail(t, "no such finding", "%s %s: %+v", id, of, r.Findings)
+	return doctor.Finding{}
+}
+
+// recorded is a host's folder: two sockets with RoCE cards, GPUs, and ports that redirect.
+func recorded(t *testing.T, edit func(topologytest.Tree)) string {
+	tree := topologytest.TwoSockets()
+	tree.Put("proc/self", "limits", "Max open files            64                   64                   files\nMax locked memory         65536                65536                bytes")
+	if edit != nil {
+		edit(tree)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, tree.MapFS))
+	return dir
+}
+
+// TestUC65_DoctorOfThisHost: whatever it lacks, there is a report, soon. Whether something fails depends on the host.
+func TestUC65_DoctorOfThisHost(t *testing.T) {
+	began := time.Now()
+	out := command(t, nil, "doctor", "--json")
+	took := time.Since(began)
+	r := diagnosis(t, out.stdout)
+	require.Equal(t, doctor.Count(r.Findings, doctor.Fail) > 0, out.code == 1, out.stdout)
+	require.Contains(t, []int{0, 1}, out.code)
+	require.Empty(t, out.stderr)
+	require.Less(t, took, 20*time.Second) // it takes a tenth of a second here
+	finding(t, r, "gpu", "")
+	finding(t, r, "rdma", "")
+	require.Contains(t, finding(t, r, "transports", "").Seen, "tcp")
+
+	out = command(t, nil, "doctor")
+	require.Contains(t, out.stdout, "transports: ")
+	require.NotContains(t, out.stdout, "OK      memlock")
+	require.Contains(t, command(t, nil, "doctor", "--all").stdout, " ok\n")
+}
+
+func TestUC65_DoctorOfAHiddenHost(t *testing.T) {
+	out := command(t, nil, "doctor", "--root", t.TempDir(), "--json")
+	require.Equal(t, 0, out.code, out.stdout+out.stderr)
+	r := diagnosis(t, out.stdout)
+	require.Equal(t, doctor.Unknown, finding(t, r, "rdma", "").Level)
+	require.Equal(t, doctor.Unknown, finding(t, r, "memlock", "").Level)
+	require.Zero(t, r.Summary[doctor.Fail])
+}
+
+func TestDoctorOfARecordedHost(t *testing.T) {
+	dir := recorded(t, nil)
+	out := command(t, nil, "doctor", "--root", dir)
+	require.Equal(t, 1, out.code, out.stderr)
+	require.Empty(t, out.stderr)
+	for _, want := range []string{
+		"FAIL    memlock: memlock 64 KiB, and RDMA needs at least 64 MiB\n        why: ", "\n        fix: set ulimit -l unlimited / LimitMEMLOCK",
+		"FAIL    acs 0000:a2:00.0: ACS of the port at 0000:a2:00.0 redirects (ACSCtl 0x001d); below it: 0000:a3:00.0\n",
+		"WARN    iommu: ", "OK      rdma: RDMA: mlx5_0, mlx5_1\n", "INFO    rdma: not used in this build, which has no RDMA transport",
+	} {
+		require.Contains(t, out.stdout, want)
+	}
+	require.NotContains(t, out.stdout, "OK      cpu_quota")
+	require.Regexp(t, `\n\d+ fail, \d+ warn, \d+ unknown, \d+ info, \d+ ok\n$`, out.stdout)
+
+	out = command(t, []string{"GCCL_GID_INDEX=0", "GCCL_RDMA_DEVICE==mlx5_0", "GCCL_PORT_RANGE=42000-42003"}, "doctor", "--root", dir, "--json")
+	r := diagnosis(t, out.stdout)
+	require.Contains(t, finding(t, r, "rdma_gid", "mlx5_0 port 1").Seen, "index 0 was asked for")
+	require.Contains(t, finding(t, r, "rdma_port", "mlx5_1 port 1").Seen, "the filter =mlx5_0 does not take it")
+	require.Contains(t, finding(t, r, "firewall", "").Seen, "42000-42003")
+}
+
+func TestUC26_DoctorPlans(t *testing.T) {
+	out := command(t, []string{"GCCL_QP_COUNT=4"}, "doctor", "--root", recorded(t, nil), "--plan", "1024", "--json")
+	require.Equal(t, 1, out.code, out.stderr)
+	r := diagnosis(t, out.stdout)
+	require.Equal(t, int64(4*1023), r.Plan.Totals.QPs)
+	require.Contains(t, finding(t, r, "plan_qps", "").Seen, "4092 queue pairs per rank = (1024 - 1) peers × 4")
+	f := finding(t, r, "plan_open_files", "")
+	require.Equal(t, doctor.Fail, f.Level)
+	require.Contains(t, f.Seen, "nofile 64 of need about 2080")
+}
+
+func TestDoctorAgainstAnotherHost(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "other.json")
+	out := command(t, nil, "doctor", "--json", "--root", recorded(t, func(tree topologytest.Tree) {
+		for name, f := range tree.MapFS {
+			if filepath.Base(name) == "mtu" && filepath.Base(filepath.Dir(name)) == "eth0" {
+				f.Data = []byte("1500\n")
+			}
+		}
+	}))
+	require.NoError(t, os.WriteFile(file, []byte(out.stdout), 0o600))
+	out = command(t, nil, "doctor", "--root", recorded(t, nil), "--against", file)
+	require.Contains(t, out.stdout, "WARN    against_rdma_mtu mlx5_0 port 1: active MTU 4096 here, 1024 there: connections use 1024")
+}
+
+func TestDoctorUsage(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	require.NoError(t, os.WriteFile(empty, []byte("{}"), 0o600))
+	for says, args := range map[string][]string{
+		"--plan -1; want a number of ranks":     {"doctor", "--plan", "-1"},
+		"--plan 0; want a number of ranks":      {"doctor", "--plan", "0"},
+		"want the output of gccl doctor --json": {"doctor", "--against", empty},
+		"--against /nonexistent":                {"doctor", "--against", "/nonexistent"},
+		"no such file or directory":             {"doctor", "--root", filepath.Join(t.TempDir(), "none")},
+		"unknown command":                       {"doctor", "x"},
+		"unknown flag":                          {"doctor", "--jason"},
+	} {
+		out := command(t, nil, args...)
+		require.Equal(t, 2, out.code, args)
+		require.Contains(t, out.stderr, says)
+		require.Empty(t, out.stdout)
+	}
+	out := command(t, []string{"GCCL_GID_INDEX=many"}, "doctor")
+	require.Equal(t, 2, out.code)
+	require.Contains(t, out.stderr, "GCCL_GID_INDEX")
+}

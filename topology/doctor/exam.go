@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"fmt"
+
+	"github.com/gccl-project/gccl/topology"
+)
+
+// exam collects the findings about one host.
+type exam struct {
+	h *topology.Host
+	g *topology.Graph
+	s *System
+	w Wants
+
+	all []Finding
+}
+
+// Wants is what the user has set, and what is to run. Its zero value asks about the host as gccl uses it by default.
+type Wants struct {
+	Interface topology.Filter // GCCL_SOCKET_IFNAME
+	RDMA      topology.Filter // GCCL_RDMA_DEVICE
+	GIDIndex  *int            // GCCL_GID_INDEX
+	Ports     string          // GCCL_PORT_RANGE, for the text
+	NoRDMA    string          // why this build doesn't use RDMA: "which has no …"; "": it does
+}
+
+// Examine returns the findings about a host, at least one for each check that concerns it, in the order of [Checks].
+func Examine(h *topology.Host, s *System, w Wants) []Finding {
+	x := &exam{h: h, g: h.Graph(), s: s, w: w}
+	x.transports()
+	x.socketInterface()
+	x.firewall()
+	x.bonds()
+	x.cpuQuota()
+	x.numa()
+	x.shmSize()
+	x.shmLeftovers()
+	x.openFiles()
+	x.hugePages()
+	x.ptrace()
+	x.rdma()
+	x.memlock()
+	x.gpu()
+	x.accessControl()
+	x.iommu()
+	x.gpuNetwork()
+	return sorted(x.all)
+}
+
+func (x *exam) add(l Level, id, of, fix, format string, args ...any) {
+	x.all = append(x.all, Finding{ID: id, Of: of, Level: l, Seen: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// unknown says what could not be found out.
+func (x *exam) unknown(id, of, fix, what, why string) {
+	x.add(Unknown, id, of, fix, "%s: not known: %s", what, why)
+}
+
+// ports are all RDMA ports, with their devices.
+func (x *exam) ports(visit func(d topology.RDMAFacts, p topology.PortFacts, of string)) {
+	for _, d := range x.h.RDMA.Or(nil) {
+		for _, p := range d.Ports {
+			visit(d, p, portName(p))
+		}
+	}
+}
+
+func portName(p topology.PortFacts) string { return fmt.Sprintf("%s port %d", p.Device, p.Number) }
+
+// hardware reports whether there is an RDMA device that is no software.
+func (x *exam) hardware() bool {
+	for _, d := range x.h.RDMA.Or(nil) {
+		if !d.Software {
+			return true
+		}
+	}
+	return false
+}
+
+// pci returns the facts of a device on PCI, or nil.
+func pci(h *topology.Host, bus string) *topology.PCIFacts {
+	all := h.PCI.Or(nil)
+	for i := range all {
+		if all[i].Bus == bus {
+			return &all[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gccl-project/gccl/topology"
+)
+
+// transports says what ranks on this host can use.
+func (x *exam) transports() {
+	var can []string
+	if s, ok := x.s.Shm.Get(); !ok || s.Type == "tmpfs" {
+		can = append(can, "shm")
+	}
+	can = append(can, "tcp")
+	x.add(OK, "transports", "", "", "%s", strings.Join(can, ", "))
+}
+
+func (x *exam) cpuQuota() {
+	quota, ok := x.h.CPU.Quota.Get()
+	may, known := x.h.CPU.Allowed().Get()
+	switch {
+	case !ok:
+		x.unknown("cpu_quota", "", "", "CPU quota", x.h.CPU.Quota.Why())
+	case quota == 0:
+		x.add(OK, "cpu_quota", "", "", "no quota; %s", cpus(may, known))
+	case known && quota >= float64(may.Len()):
+		x.add(OK, "cpu_quota", "", "", "%.4g CPUs' time for %s", quota, cpus(may, known))
+	default:
+		x.add(Warn, "cpu_quota", "", "give the container as many whole CPUs as it has ranks (Kubernetes: CPU limit none, or equal to an integer request under the static CPU manager; "+
+			"docker: --cpuset-cpus instead of --cpus); gccl spins less under a quota",
+			"a quota of %.4g CPUs' time, spread over %s", quota, cpus(may, known))
+	}
+}
+
+func cpus(set topology.CPUSet, known bool) string {
+	if !known {
+		return "an unknown number of CPUs"
+	}
+	return fmt.Sprintf("%d CPUs (%s)", set.Len(), set)
+}
+
+// numa compares where devices hang with where the process may run.
+func (x *exam) numa() {
+	allowed := x.h.CPU.Allowed()
+	may, ok := allowed.Get()
+	if !ok {
+		x.unknown("numa", "", "", "the CPUs that the process may use", allowed.Why())
+		return
+	}
+	var far []string
+	devices := append(x.g.GPUs(), x.g.Nets()...)
+	for _, id := range devices {
+		c := x.g.CPUOf(id)
+		if c == topology.NoNode {
+			continue
+		}
+		near := x.g.Nodes[c].CPU.CPUs
+		if near.Len() > 0 && near.And(may).Len() == 0 {
+			far = append(far, fmt.Sprintf("%s is near the CPUs %s", x.g.Name(id), near))
+		}
+		if x.g.Nodes[c].CPU.NUMA < 0 {
+			x.add(Info, "numa", x.g.Name(id), "update the firmware, or in a virtual machine give it the host's NUMA nodes", "the firmware does not say which NUMA node it is on")
+		}
+	}
+	switch {
+	case len(far) > 0:
+		x.add(Warn, "numa", "", "let the job use CPUs of these nodes: the container's cpuset, taskset, the scheduler's binding", "the process may use the CPUs %s alone, and %s", may, strings.Join(far, ", "))
+	case len(devices) > 0:
+		x.add(OK, "numa", "", "", "the process may use CPUs near each device: %s", may)
+	default:
+		x.add(OK, "numa", "", "", "%d NUMA nodes, no device that is bound to one", len(x.g.CPUs()))
+	}
+}
+
+// shmWant is the size that the shared-memory transport's own error asks for; docker and Kubernetes give 64 MiB.
+const shmWant = 1 << 30
+
+const shmFix = "docker run --shm-size=1g, a Kubernetes emptyDir of medium Memory at /dev/shm, or mount -o remount,size=1g /dev/shm"
+
+func (x *exam) shmSize() {
+	s, ok := x.s.Shm.Get()
+	if !ok {
+		x.unknown("shm_size", "", "", "/dev/shm", x.s.Shm.Why())
+		return
+	}
+	if s.Type != "tmpfs" {
+		x.add(Warn, "shm_size", "", "mount -t tmpfs tmpfs /dev/shm, or set GCCL_SHM_DIR to a tmpfs", "no tmpfs is mounted at /dev/shm (%s)", orNothing(s.Type))
+		return
+	}
+	size, ok := s.Bytes.Get()
+	if !ok {
+		x.unknown("shm_size", "", "", "the size of /dev/shm", s.Bytes.Why())
+		return
+	}
+	free, known := x.s.ShmFree.Get()
+	state := bytes(size)
+	if known {
+		state += fmt.Sprintf(", %s free", bytes(free))
+	}
+	switch {
+	case known && free < 1<<20:
+		x.add(Fail, "shm_size", "", "remove what fills it (ls -l /dev/shm), or make it larger: "+shmFix, "/dev/shm is full: %s", state)
+	case size < shmWant || known && free < shmWant:
+		x.add(Warn, "shm_size", "", shmFix, "/dev/shm is small: %s", state)
+	default:
+		x.add(OK, "shm_size", "", "", "%s", state)
+	}
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+func (x *exam) shmLeftovers() {
+	all, ok := x.s.Segments.Get()
+	if !ok {
+		x.unknown("shm_leftovers", "", "", "what is in /dev/shm", x.s.Segments.Why())
+		return
+	}
+	var dead, live, others []string
+	for _, s := range all {
+		switch alive, known := s.Alive.Get(); {
+		case known && alive:
+			live = append(live, s.Name)
+		case known:
+			dead = append(dead, s.Name)
+		default:
+			others = append(others, s.Name)
+		}
+	}
+	if len(dead) > 0 {
+		x.add(Info, "shm_leftovers", "", "the next job of the same user removes them; or rm "+paths(dead), "%d segments of processes that are gone: %s", len(dead), some(dead))
+	}
+	if len(others) > 0 {
+		x.add(Info, "shm_leftovers", "", "if no job runs that uses them (fuser /dev/shm/*): rm "+paths(others), "%d segments, of which nobody can say here whose they are: %s", len(others), some(others))
+	}
+	if len(dead)+len(others) == 0 {
+		x.add(OK, "shm_leftovers", "", "", "none; %d segments are in use", len(live))
+	}
+}
+
+// some are the first few of many names.
+func some(names []string) string {
+	const most = 4
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+func paths(names []string) string {
+	names = slices.Clone(names)
+	for i, n := range names {
+		names[i] = "/dev/shm/" + n
+	}
+	if len(names) > 4 {
+		names = append(names[:4], "…")
+	}
+	return strings.Join(names, " ")
+}
+
+// filesWant is a limit that jobs of some hundred ranks fit in.
+const filesWant = 1024
+
+const filesFix = "ulimit -n 65536; LimitNOFILE=65536 in the service's unit; docker run --ulimit nofile=65536:65536; /etc/security/limits.conf for logins"
+
+func (x *exam) openFiles() {
+	l, ok := x.s.OpenFiles.Get()
+	switch {
+	case !ok:
+		x.unknown("open_files", "", "", "the limit of open files", x.s.OpenFiles.Why())
+	case l.Hard < filesWant:
+		x.add(Warn, "open_files", "", filesFix, "nofile %d, at most %d; jobs of a few hundred ranks need more (gccl doctor --plan N)", l.Soft, l.Hard)
+	default:
+		x.add(OK, "open_files", "", "", "nofile %s; gccl raises it to %s by itself when it needs to", count(l.Soft), count(l.Hard))
+	}
+}
+
+func count(n int64) string {
+	if n == unlimited {
+		return "unlimited"
+	}
+	return fmt.Sprint(n)
+}
+
+func (x *exam) hugePages() {
+	h, ok := x.s.HugePages.Get()
+	switch {
+	case !ok:
+		x.unknown("huge_pages", "", "", "huge pages", x.s.HugePages.Why())
+	case h.Total == 0:
+		x.add(Info, "huge_pages", "", "only for RDMA with memory.hugepage: sysctl vm.nr_hugepages=1024", "none are reserved")
+	default:
+		x.add(OK, "huge_pages", "", "", "%d of %d free, %s each", h.Free, h.Total, bytes(h.Bytes))
+	}
+}
+
+func (x *exam) ptrace() {
+	scope, ok := x.s.Ptrace.Get()
+	switch {
+	case !ok:
+		x.unknown("ptrace", "", "", "the ptrace scope", x.s.Ptrace.Why())
+	case scope == 0:
+		x.add(OK, "ptrace", "", "", "ptrace scope 0: processes of one user may read each other's memory")
+	default:
+		x.add(Info, "ptrace", "", "sysctl kernel.yama.ptrace_scope=0, if copies through shared memory are too slow",
+			"ptrace scope %d: ranks may not read each other's memory in place, and copy through shared memory", scope)
+	}
+}
+
+// memlock is a failure only where something locks memory: on a host without RDMA a low limit harms nobody.
+func (x *exam) memlock() {
+	const fix = "set ulimit -l unlimited / LimitMEMLOCK=infinity in the service's unit (of slurmd, kubelet or docker too) / docker run --ulimit memlock=-1 or --cap-add IPC_LOCK"
+	l, ok := x.s.Memlock.Get()
+	needed := len(x.h.RDMA.Or(nil)) > 0
+	switch {
+	case !ok:
+		x.unknown("memlock", "", "ulimit -l", "memlock", x.s.Memlock.Why())
+	case l.Soft == unlimited:
+		x.add(OK, "memlock", "", "", "memlock unlimited")
+	case x.s.IPCLock.Or(false):
+		x.add(OK, "memlock", "", "", "memlock %s, but the process has CAP_IPC_LOCK, for which it is no limit", bytes(l.Soft))
+	case !needed:
+		x.add(Info, "memlock", "", "", "memlock %s; it would matter with an RDMA device: %s", bytes(l.Soft), fix)
+	case l.Soft < memlockWant:
+		x.add(Fail, "memlock", "", fix, "memlock %s, and RDMA needs at least %s", bytes(l.Soft), bytes(memlockWant))
+	default:
+		x.add(Warn, "memlock", "", fix, "memlock %s: it is enough for small jobs (gccl doctor --plan N)", bytes(l.Soft))
+	}
+}
+
+// memlockWant lies above the limits that distributions set, 64 KiB and 8 MiB, and is what 16 connections of [DefaultDemand] lock.
+const memlockWant = 64 << 20
