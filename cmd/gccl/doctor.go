@@ -113,7 +113,10 @@ func doctorWants(set *settings.Set) (w doctor.Wants, err error) {
 	if n, err := strconv.Atoi(set.Of("gid_index").Text); err == nil {
 		w.GIDIndex = &n
 	}
-	w.Ports, w.NoRDMA = set.Of("port_range").Text, set.Of("rdma_device").Setting.Unused
+	w.Ports = set.Of("port_range").Text
+	if set.Of("transport").Text != "verbs" {
+		w.NoRDMA = "used only where GCCL_TRANSPORT=verbs asks for it"
+	}
 	return w, nil
 }
 

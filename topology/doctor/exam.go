@@ -22,7 +22,7 @@ type Wants struct {
 	RDMA      topology.Filter // GCCL_RDMA_DEVICE
 	GIDIndex  *int            // GCCL_GID_INDEX
 	Ports     string          // GCCL_PORT_RANGE, for the text
-	NoRDMA    string          // why this build doesn't use RDMA: "which has no …"; "": it does
+	NoRDMA    string          // why jobs don't use RDMA here; "": they do
 }
 
 // Examine returns the findings about a host, at least one for each check that concerns it, in the order of [Checks].

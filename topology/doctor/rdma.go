@@ -30,7 +30,7 @@ func (x *exam) rdma() {
 	}
 	x.add(OK, "rdma", "", "", "RDMA: %s", strings.Join(names, ", "))
 	if x.w.NoRDMA != "" {
-		x.add(Info, "rdma", "", "", "not used in this build, %s: jobs of several hosts use TCP", x.w.NoRDMA)
+		x.add(Info, "rdma", "", "", "%s: jobs of several hosts use TCP", x.w.NoRDMA)
 	}
 	x.verbs(devices)
 	use, dropped := topology.ChoosePorts(devices, x.w.RDMA)
