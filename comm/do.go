@@ -38,7 +38,7 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	r := c.idle(call)
+	r := c.idle(&call)
 	holds, err := c.start(r, true)
 	if err != nil {
 		return err
@@ -47,12 +47,12 @@ func (c *Comm) Do(ctx context.Context, call Call) error {
 }
 
 // idle is a run for a call: the last one that was done, or a new one.
-func (c *Comm) idle(call Call) *run {
+func (c *Comm) idle(call *Call) *run {
 	r := c.spare.Swap(nil)
 	if r == nil {
 		r = &run{}
 	}
-	r.call = call
+	r.call = *call
 	return r
 }
 
@@ -122,9 +122,10 @@ func Group(ctx context.Context, calls ...Call) error {
 	var some [16]*run
 	runs := some[:0]
 	var errs []error
-	for _, call := range calls {
-		r := call.Comm.idle(call)
-		if _, err := call.Comm.start(r, false); err != nil {
+	for i := range calls {
+		c := calls[i].Comm
+		r := c.idle(&calls[i])
+		if _, err := c.start(r, false); err != nil {
 			errs = append(errs, err)
 		} else {
 			runs = append(runs, r)

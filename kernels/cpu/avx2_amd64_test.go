@@ -31,7 +31,7 @@ func TestAssemblyIsCalledForShortStretches(t *testing.T) {
 	for _, nsrc := range []int{1, 2, 3, 64, 5000, 20000} {
 		for _, bytes := range []int{4, 31 * 4, 32, 4096, 1<<20 + 68} {
 			at, tail := 0, 0
-			stub := func(_ *byte, _ **byte, n, from, to int) {
+			record := func(_ *byte, _ **byte, n, from, to int) {
 				require.Equal(t, nsrc, n)
 				require.Equal(t, at, from)
 				require.Zero(t, from%vectorBytes+to%vectorBytes)
@@ -43,7 +43,7 @@ func TestAssemblyIsCalledForShortStretches(t *testing.T) {
 				tail = to - from
 			}
 			var word uint64
-			vectorReduce(stub, twin, 4)(unsafe.Pointer(&word), make([]unsafe.Pointer, nsrc), bytes/4)
+			vectorReduce(record, twin, 4)(unsafe.Pointer(&word), make([]unsafe.Pointer, nsrc), bytes/4)
 			require.Equal(t, bytes, at+4*tail)
 			require.Less(t, 4*tail, vectorBytes)
 		}
