@@ -31,7 +31,7 @@ func TestUC06_MissingAtInit(t *testing.T) {
 			c.Close()
 		}
 		var e *comm.Error
-		if !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || len(e.Ranks) != 1 || e.Ranks[0] != 2 || e.Elapsed <= 0 {
+		if !errors.Is(err, comm.ErrTimeout) || !errors.Is(err, comm.ErrAborted) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || len(e.Ranks) != 1 || e.Ranks[0] != 2 || e.Elapsed <= 0 {
 			t.Errorf("rank %d: %v (%+v), want a timeout of init that blames rank 2", r, err, e)
 		}
 	})
