@@ -26,13 +26,16 @@ type Comm struct {
 	session bootstrap.Session // nil alone
 
 	port  *engine.Port
-	spare atomic.Pointer[run]
+	spare atomic.Pointer[run]      // a run that is done, for a call that comes
+	own   run                      // of calls that hold the driver's token: see launch
 	hot   atomic.Pointer[prepared] // of the last collective
 	// … on device memory, of which no more is prepared than what other ranks are told
 	hotOnDevice atomic.Pointer[prepared]
 	plans       planCache
 
 	mu      sync.Mutex // orders calls
+	calls   uint64     // begun, of all kinds
+	bytes   uint64     // of their larger buffers
 	seq     uint64     // of the last collective
 	recent  [remembered]entry
 	refused []entry // the first calls that came when the communicator had failed
@@ -53,8 +56,6 @@ type Comm struct {
 	closed     chan struct{} // closed when Close is done
 	err        error         // of Close
 	watcher    sync.WaitGroup
-
-	calls, bytes atomic.Uint64
 }
 
 // New joins the communicator that the configuration describes, together with all its other ranks, and returns when all of

@@ -179,8 +179,7 @@ func (c *Comm) startOnDevice(r *run) error {
 		c.seq++
 		r.seq, r.queued = c.seq, true
 		c.recent[r.seq%remembered] = entry{r.seq, p, nil}
-		c.calls.Add(1)
-		c.bytes.Add(uint64(max(src, dst)))
+		c.count(src, dst)
 	}
 	c.mu.Unlock()
 	switch {

@@ -34,12 +34,14 @@ type run struct {
 // argument is an error that wraps ErrArgument, before anything is sent. Any other error is an *Error that wraps ErrAborted, and
 // the communicator can then only be closed. When ctx ends during the call the communicator is aborted on all ranks,
 // because they would no longer agree about what comes next; a ctx that has ended before is an error that changes nothing.
-func (c *Comm) Do(ctx context.Context, call Call) error {
+func (c *Comm) Do(ctx context.Context, call Call) error { return c.do(ctx, &call) }
+
+// do is Do. It does not keep call, which so stays on the caller's stack.
+func (c *Comm) do(ctx context.Context, call *Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	r := c.idle(&call)
-	holds, err := c.start(r, true)
+	r, holds, err := c.start(call, true)
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func (c *Comm) idle(call *Call) *run {
 	if r == nil {
 		r = &run{}
 	}
-	r.call = *call
+	r.comm, r.call, r.started, r.queued, r.nextLook, r.elapsed = c, *call, false, false, firstLook, 0
 	return r
 }
 
@@ -71,19 +73,35 @@ func (r *run) wait(ctx context.Context, holds bool) error {
 	return nil
 }
 
+// long is how many bytes of buffers are not kept from the collector by a run that waits for its next call.
+const long = 64 << 10
+
 // finish is wait for a run that nobody keeps: it serves another call.
 func (r *run) finish(ctx context.Context, holds bool) error {
+	c, seq, bytes := r.comm, r.seq, r.call.Src.Bytes+r.call.Dst.Bytes // a run that holds is the next call's once wait returns
 	if err := r.wait(ctx, holds); err != nil || r.matched != nil {
 		return err
 	}
-	if r.call.Src.Bytes+r.call.Dst.Bytes > 64<<10 {
-		r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil // do not keep long buffers from the collector
-		for i := range r.parts {
-			r.parts[i].In, r.parts[i].Out = nil, nil
+	if bytes > long {
+		c.mu.Lock()
+		if r.seq == seq {
+			r.forget()
 		}
+		c.mu.Unlock()
 	}
-	r.comm.spare.Store(r)
+	if r != &c.own {
+		c.spare.Store(r)
+	}
 	return nil
+}
+
+// forget lets go of the buffers.
+func (r *run) forget() {
+	r.prepared = nil
+	r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil
+	for i := range r.parts {
+		r.parts[i].In, r.parts[i].Out = nil, nil
+	}
 }
 
 // Pending is a call that was started. One goroutine may wait for it.
@@ -95,8 +113,7 @@ type Pending struct {
 // Start begins the call and returns; its memory is borrowed until Wait returns. Calls may be waited for in any order, on
 // any number of communicators: whoever waits drives them all. What is wrong with the call is said by Wait.
 func (c *Comm) Start(call Call) *Pending {
-	r := &run{call: call}
-	_, err := c.start(r, false)
+	r, _, err := c.start(&call, false)
 	return &Pending{run: r, err: err}
 }
 
@@ -123,9 +140,8 @@ func Group(ctx context.Context, calls ...Call) error {
 	runs := some[:0]
 	var errs []error
 	for i := range calls {
-		c := calls[i].Comm
-		r := c.idle(&calls[i])
-		if _, err := c.start(r, false); err != nil {
+		r, _, err := calls[i].Comm.start(&calls[i], false)
+		if err != nil {
 			errs = append(errs, err)
 		} else {
 			runs = append(runs, r)
@@ -152,47 +168,70 @@ func (r *run) outcome() error {
 }
 
 // start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. With
-// waits, the caller waits next and holds is for engine.Call.Wait.
-func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
-	r.comm, r.started, r.queued, r.nextLook, r.elapsed = c, false, false, firstLook, 0
-	call := &r.call
-	if call.Comm != nil && call.Comm != c {
-		return false, argument("%v names communicator %s, but %s was asked", call, call.Comm.name(), c.name())
+// waits, the caller waits next and holds is for engine.Call.Wait. It does not keep call.
+func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
+	if p := c.hot.Load(); p != nil && c.again(p, call) {
+		return c.launch(p, call, waits)
 	}
-	if call.Kind.pointToPoint() {
-		return c.startPair(r, waits)
+	r = c.idle(call)
+	own := &r.call
+	if own.Comm != nil && own.Comm != c {
+		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
 	}
-	if !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
-		return false, c.startOnDevice(r)
+	if own.Kind.pointToPoint() {
+		holds, err = c.startPair(r, waits)
+		return r, holds, err
 	}
-	sig := signature{call.Kind, call.DType, call.RedOp, false, call.Count, call.Root, call.Algorithm}
-	sig.inPlace = c.inPlace(call)
-	p := c.hot.Load()
-	if p == nil || p.signature != sig {
-		if err := c.checkShape(call); err != nil {
-			return false, err
-		}
-		if p, err = c.prepare(sig, call); err != nil {
-			return false, err
-		}
-		c.hot.Store(p)
+	if !own.Src.Device.IsHost() || !own.Dst.Device.IsHost() {
+		return r, false, c.startOnDevice(r)
 	}
-	if err := c.checkMemory(call, p.src, p.dst, sig.inPlace); err != nil {
-		return false, err
+	if err := c.checkShape(own); err != nil {
+		return r, false, err
 	}
-	c.calls.Add(1)
-	c.bytes.Add(uint64(max(p.src, p.dst)))
+	sig := signature{own.Kind, own.DType, own.RedOp, c.inPlace(own), own.Count, own.Root, own.Algorithm}
+	p, err := c.prepare(sig, own)
+	if err != nil {
+		return r, false, err
+	}
+	if err := c.checkMemory(own, p.src, p.dst, sig.inPlace); err != nil {
+		return r, false, err
+	}
 	if c.port == nil || p.count == 0 && p.kind != KindBarrier {
-		return false, r.trivial(p)
+		return r, false, r.trivial(p)
 	}
-	r.fill(p)
-	r.prepared, r.lane = p, -1
+	c.hot.Store(p)
+	c.spare.Store(r)
+	return c.launch(p, call, waits)
+}
+
+// again reports whether a call is as the last one was, and right: so are most, and they need no more checks.
+func (c *Comm) again(p *prepared, call *Call) bool {
+	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
+	return p.kind == call.Kind && p.count == call.Count && p.dtype == call.DType && p.redop == call.RedOp && p.root == call.Root &&
+		p.signature.algorithm == call.Algorithm && (call.Comm == nil || call.Comm == c) &&
+		call.Src.Bytes >= p.src && call.Dst.Bytes >= p.dst && (src != 0 || p.src == 0) && (dst != 0 || p.dst == 0) &&
+		call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
+		p.inPlace == c.inPlace(call) && (p.inPlace || src >= dst+uintptr(p.dst) || dst >= src+uintptr(p.src) || p.src == 0 || p.dst == 0)
+}
+
+// launch gives a call that is right to the engine.
+func (c *Comm) launch(p *prepared, call *Call, waits bool) (r *run, holds bool, err error) {
 	c.mu.Lock()
-	if err := c.reason(); err != nil {
+	if c.reason() != nil {
+		r = c.idle(call)
 		c.refuseLocked(r, p)
 		c.mu.Unlock()
-		return false, r.outcome()
+		return r, false, r.outcome()
 	}
+	// Own belongs to whoever holds this lock and the driver's token: a call that holds is done when it gives the token back.
+	if holds = waits && c.port.Hold(); holds {
+		r = &c.own
+		r.comm = c
+	} else {
+		r = c.idle(call)
+	}
+	r.fill(p, call)
+	c.count(p.src, p.dst)
 	c.seq++
 	r.seq = c.seq
 	c.recent[r.seq%remembered] = entry{r.seq, p, r}
@@ -200,14 +239,19 @@ func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
 	for i := range r.parts {
 		r.parts[i].Tag = tag
 	}
-	r.started = true
-	if waits {
-		holds = c.port.TryStart(&r.Call, 0, r.tasks...)
+	if holds {
+		c.port.StartHeld(&r.Call, 0, r.tasks...)
 	} else {
 		c.port.Start(&r.Call, 0, r.tasks...)
 	}
 	c.mu.Unlock()
-	return holds, nil
+	return r, holds, nil
+}
+
+// count counts a call. The communicator's lock is held.
+func (c *Comm) count(src, dst int64) {
+	c.calls++
+	c.bytes += uint64(max(src, dst))
 }
 
 // refuseLocked takes note of a collective that came when the communicator had failed: other ranks may ask what it was.
@@ -219,24 +263,34 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 }
 
 // fill makes one task for each lane.
-func (r *run) fill(p *prepared) {
+func (r *run) fill(p *prepared, call *Call) {
+	r.started, r.lane, r.nextLook, r.elapsed = true, -1, firstLook, 0
+	inShared, outShared := r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
+	if r.prepared == p && p.post == nil { // as its last call was
+		r.call.Src, r.call.Dst = call.Src, call.Dst
+		for i := range r.parts {
+			t := &r.parts[i]
+			t.In, t.Out, t.InShared, t.OutShared = call.Src.Ptr, call.Dst.Ptr, inShared, outShared
+		}
+		return
+	}
+	r.call, r.prepared = *call, p
 	if cap(r.parts) < p.lanes {
 		r.parts, r.tasks = make([]engine.Task, p.lanes), make([]*engine.Task, p.lanes)
 		r.Call.Note = r
 	}
 	r.parts, r.tasks = r.parts[:p.lanes], r.tasks[:p.lanes]
-	inShared, outShared := r.comm.shared(r.call.Src.Ptr, p.src), r.comm.shared(r.call.Dst.Ptr, p.dst)
 	for i := range r.parts {
 		r.parts[i] = engine.Task{
 			Plan: p.plan, Layout: p.layout, First: i, Stride: p.lanes,
-			In: r.call.Src.Ptr, Out: r.call.Dst.Ptr, InShared: inShared, OutShared: outShared,
+			In: call.Src.Ptr, Out: call.Dst.Ptr, InShared: inShared, OutShared: outShared,
 			Fold: p.fold, PreMul: p.preMul, Factor: p.factor,
 		}
 		r.tasks[i] = &r.parts[i]
 	}
 	r.Call.Post = nil
 	if p.post != nil && p.dst > 0 {
-		dst, ranks := r.call.Dst.Ptr, r.comm.Size()
+		dst, ranks := call.Dst.Ptr, r.comm.Size()
 		r.Call.Post = func() { p.post(dst, p.outs, int64(ranks)) }
 	}
 }
@@ -250,6 +304,7 @@ func (r *run) trivial(p *prepared) error {
 		c.mu.Unlock()
 		return r.outcome()
 	}
+	c.count(p.src, p.dst)
 	c.seq++
 	r.seq = c.seq
 	c.recent[r.seq%remembered] = entry{r.seq, p, nil}

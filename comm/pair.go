@@ -95,13 +95,12 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 			return false, err
 		}
 	}
-	c.calls.Add(1)
-	c.bytes.Add(uint64(max(src, dst)))
 	lane := sending
 	if call.Kind == KindRecv {
 		lane = receiving
 	}
 	c.mu.Lock()
+	c.count(src, dst)
 	p := c.pair(call.Peer)
 	p.seq[lane]++
 	r.seq = p.seq[lane]

@@ -65,7 +65,10 @@ func (s Stats) Memory() int64 {
 
 // Stats may be called by anyone.
 func (c *Comm) Stats() Stats {
-	s := Stats{Calls: c.calls.Load(), Bytes: c.bytes.Load(), Transports: map[string]transport.Stats{}}
+	s := Stats{Transports: map[string]transport.Stats{}}
+	c.mu.Lock()
+	s.Calls, s.Bytes = c.calls, c.bytes
+	c.mu.Unlock()
 	c.plans.mu.Lock()
 	s.PlanBytes = c.plans.bytes
 	c.plans.mu.Unlock()

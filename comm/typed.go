@@ -12,7 +12,9 @@ func AllReduce[T kernels.Number](ctx context.Context, c *Comm, dst, src []T, op 
 	if len(dst) != len(src) {
 		return argument("all_reduce: dst has %d elements, src %d", len(dst), len(src))
 	}
-	return c.Do(ctx, call(KindAllReduce, dst, src, len(src), op, 0))
+	var cl Call
+	set(&cl, KindAllReduce, dst, src, len(src), op, 0)
+	return c.do(ctx, &cl)
 }
 
 // AllGather leaves in dst, on every rank, all ranks' src, rank r's at r·len(src). In place, src is dst's block of
@@ -21,7 +23,9 @@ func AllGather[T kernels.Number](ctx context.Context, c *Comm, dst, src []T) err
 	if len(dst) != len(src)*c.Size() {
 		return argument("all_gather: dst has %d elements, want %d × %d ranks", len(dst), len(src), c.Size())
 	}
-	return c.Do(ctx, call(KindAllGather, dst, src, len(src), 0, 0))
+	var cl Call
+	set(&cl, KindAllGather, dst, src, len(src), 0, 0)
+	return c.do(ctx, &cl)
 }
 
 // ReduceScatter leaves in dst the reduction of all ranks' block of this rank: src is Size blocks of len(dst). In place, dst is src's
@@ -30,7 +34,9 @@ func ReduceScatter[T kernels.Number](ctx context.Context, c *Comm, dst, src []T,
 	if len(src) != len(dst)*c.Size() {
 		return argument("reduce_scatter: src has %d elements, want %d × %d ranks", len(src), len(dst), c.Size())
 	}
-	return c.Do(ctx, call(KindReduceScatter, dst, src, len(dst), op, 0))
+	var cl Call
+	set(&cl, KindReduceScatter, dst, src, len(dst), op, 0)
+	return c.do(ctx, &cl)
 }
 
 // Broadcast leaves root's src in every rank's dst. Src is used on root only, and may be dst there.
@@ -41,7 +47,9 @@ func Broadcast[T kernels.Number](ctx context.Context, c *Comm, dst, src []T, roo
 	if c.Rank() != root {
 		src = nil
 	}
-	return c.Do(ctx, call(KindBroadcast, dst, src, len(dst), 0, root))
+	var cl Call
+	set(&cl, KindBroadcast, dst, src, len(dst), 0, root)
+	return c.do(ctx, &cl)
 }
 
 // Reduce leaves the reduction of all ranks' src in root's dst. Dst is used on root only, and may be src there.
@@ -52,7 +60,9 @@ func Reduce[T kernels.Number](ctx context.Context, c *Comm, dst, src []T, op ker
 	if c.Rank() != root {
 		dst = nil
 	}
-	return c.Do(ctx, call(KindReduce, dst, src, len(src), op, root))
+	var cl Call
+	set(&cl, KindReduce, dst, src, len(src), op, root)
+	return c.do(ctx, &cl)
 }
 
 // AllToAll sends block r of src to rank r and leaves what rank r sent in block r of dst; both are Size blocks of equal
@@ -61,23 +71,31 @@ func AllToAll[T kernels.Number](ctx context.Context, c *Comm, dst, src []T) erro
 	if len(dst) != len(src) || len(src)%c.Size() != 0 {
 		return argument("alltoall: dst has %d elements, src %d, want equal multiples of %d ranks", len(dst), len(src), c.Size())
 	}
-	return c.Do(ctx, call(KindAllToAll, dst, src, len(src)/c.Size(), 0, 0))
+	var cl Call
+	set(&cl, KindAllToAll, dst, src, len(src)/c.Size(), 0, 0)
+	return c.do(ctx, &cl)
 }
 
 // Send sends src to a peer, which takes it by a Recv of the same length. It returns when src may be used again.
 func Send[T kernels.Number](ctx context.Context, c *Comm, src []T, peer int) error {
-	cl := call[T](KindSend, nil, src, len(src), 0, 0)
+	var cl Call
+	set(&cl, KindSend, nil, src, len(src), 0, 0)
 	cl.Peer = peer
-	return c.Do(ctx, cl)
+	return c.do(ctx, &cl)
 }
 
 // Recv receives into dst what a peer sends by a Send of the same length.
 func Recv[T kernels.Number](ctx context.Context, c *Comm, dst []T, peer int) error {
-	cl := call[T](KindRecv, dst, nil, len(dst), 0, 0)
+	var cl Call
+	set(&cl, KindRecv, dst, nil, len(dst), 0, 0)
 	cl.Peer = peer
-	return c.Do(ctx, cl)
+	return c.do(ctx, &cl)
 }
 
-func call[T kernels.Number](k Kind, dst, src []T, count int, op kernels.RedOp, root int) Call {
-	return Call{Kind: k, Dst: kernels.MemOf(dst), Src: kernels.MemOf(src), Count: count, DType: kernels.DTypeOf[T](), RedOp: op, Root: root}
+// set fills in a call where it lies: copied as a whole at once, it would wait for its fields' stores.
+func set[T kernels.Number](cl *Call, k Kind, dst, src []T, count int, op kernels.RedOp, root int) {
+	cl.Kind, cl.Count, cl.DType, cl.RedOp, cl.Root = k, count, kernels.DTypeOf[T](), op, root
+	d, s := kernels.MemOf(dst), kernels.MemOf(src)
+	cl.Dst.Ptr, cl.Dst.Bytes = d.Ptr, d.Bytes
+	cl.Src.Ptr, cl.Src.Bytes = s.Ptr, s.Bytes
 }

@@ -89,7 +89,7 @@ var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", 
 var mayUnsafe = []string{
 	"cmd/gccl/bench/buffer.go", "cmd/gccl/bench/device.go", "cmd/gccl/bench/page.go",
 	"collective/plan.go", // Sizeof only
-	"collective/engine/lane.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
+	"collective/engine/lane.go", "collective/engine/short.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
 	"examples/gpu/",
 	"collective/gpu/", // device addresses, which it adds up and never follows
 	"comm/alloc.go", "comm/do.go", "comm/prepare.go",

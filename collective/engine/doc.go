@@ -14,6 +14,10 @@
 // competes with runs from start to end in its caller's goroutine, without a hand-over. Calls that were
 // started and that nobody waits for are driven by a goroutine that lives as long as there are any.
 //
+// A short one-shot all-reduce that is called again and again skips most of this (short, Driver.sprint): through the public call, 8 bytes between two
+// processes take 190 ns where a bare line each way takes 110 (processors near each other), and 371–380 where it takes 281 (far): tests/latency,
+// after a barrier. Op by op it was 261 and 441.
+//
 // While nothing moves, a driver spins on the one word that must change, 64 polls at a time in a few
 // lines of assembly with PAUSE, then calls an ordinary function so that the Go runtime can stop it, then
 // yields, and at last sleeps, in a futex or in epoll. When there are more ranks than processors it yields

@@ -31,6 +31,7 @@ type Driver struct {
 	// Of the holder of the token.
 	lanes        []*Lane // with tasks
 	yieldsHelped int     // waits in a row that a yield ended
+	sole         *Lane   // of the call that StartHeld began while there was no other; it is not in lanes yet
 	sleeper
 }
 
@@ -168,22 +169,45 @@ func (d *Driver) enqueue(l *Lane, t *Task) {
 // TryStart is Start for a caller that will wait at once: if nobody holds the token it takes it, so that Wait drives
 // without a hand-over, and reports true: then the caller must call Wait next. Otherwise it does what Start does.
 func (p *Port) TryStart(c *Call, first int, tasks ...*Task) (holds bool) {
-	d := p.driver
-	if !d.take() {
+	if !p.Hold() {
 		p.Start(c, first, tasks...)
 		return false
 	}
+	p.StartHeld(c, first, tasks...)
+	return true
+}
+
+// Hold takes the driver's token if nobody holds it, and reports whether it did: then the caller must call StartHeld next.
+func (p *Port) Hold() bool { return p.driver.take() }
+
+// StartHeld is Start for a caller that has the token by Hold, and must call Wait next: that gives it back when the call is done.
+func (p *Port) StartHeld(c *Call, first int, tasks ...*Task) {
+	d := p.driver
 	if d.events.Load() {
 		d.attend()
 	}
+	if len(tasks) == 1 && len(d.lanes) == 0 && len(p.lanes[first].queue) == 0 && p.failed.Load() == nil {
+		t, l := tasks[0], p.lanes[first]
+		c.reset(p, 1)
+		t.call = c
+		l.queue = append(l.queue, t)
+		l.begin()
+		d.sole = l
+		if l.short != nil {
+			d.advance(l) // what it sends is on its way while the caller gets ready to wait
+		}
+		return
+	}
 	d.accept(p, c, first, tasks)
-	return true
 }
 
 // Wait drives until the call is done and returns its outcome; holds is what TryStart said. When ctx ends first, the
 // port fails with its cause: the ranks would no longer agree what comes next.
 func (c *Call) Wait(ctx context.Context, holds bool) error {
 	d := c.port.driver
+	if holds && d.sole != nil {
+		d.sprint(c)
+	}
 	for !c.Done() {
 		if holds || d.take() {
 			d.drive(ctx, c)
@@ -197,6 +221,27 @@ func (c *Call) Wait(ctx context.Context, holds bool) error {
 		d.release()
 	}
 	return c.err
+}
+
+// sprint runs the only call there is as far as it comes without waiting for long, which for short ones is to the end, and leaves the
+// rest to drive. That reads clocks and looks after everything else in flight, and costs more than a short message takes.
+func (d *Driver) sprint(c *Call) {
+	l := d.sole
+	d.sole = nil
+	for i := range sprints {
+		if i > 0 || l.short == nil {
+			d.advance(l)
+		}
+		if c.Done() {
+			return
+		}
+		if d.bubble != nil || d.yields() || !l.soon() {
+			break
+		}
+		d.yieldsHelped = 0
+	}
+	l.active = true
+	d.lanes = append(d.lanes, l)
 }
 
 func (d *Driver) take() bool { return d.token.CompareAndSwap(false, true) }
@@ -225,7 +270,7 @@ func (d *Driver) park(ctx context.Context, c *Call) {
 	if c.wake == nil {
 		c.wake = make(chan struct{}, 1)
 	}
-	if !c.state.CompareAndSwap(running, parked) {
+	if was := c.state.Load(); was == c.starts|done || !c.state.CompareAndSwap(was, c.starts|parked) {
 		return
 	}
 	d.mu.Lock()
@@ -247,7 +292,7 @@ func (d *Driver) park(ctx context.Context, c *Call) {
 		d.parked[0].poke() // the offer that we do not take
 	}
 	d.mu.Unlock()
-	c.state.CompareAndSwap(parked, running)
+	c.state.CompareAndSwap(c.starts|parked, c.starts|running)
 }
 
 // attend takes the inbox in and ends failed ports.
@@ -271,6 +316,17 @@ func (d *Driver) attend() {
 	}
 }
 
+// advance runs a lane as far as it comes and reports whether anything moved. An error fails its port.
+func (d *Driver) advance(l *Lane) (moved bool) {
+	moved, err := l.advance()
+	if err != nil {
+		l.port.failed.CompareAndSwap(nil, &failure{err})
+		l.port.end()
+		moved = true
+	}
+	return moved
+}
+
 // pass advances every lane once and reports whether anything moved.
 func (d *Driver) pass() bool {
 	if d.events.Load() {
@@ -279,13 +335,7 @@ func (d *Driver) pass() bool {
 	moved := false
 	for i := 0; i < len(d.lanes); {
 		l := d.lanes[i]
-		m, err := l.advance()
-		moved = moved || m
-		if err != nil {
-			l.port.failed.CompareAndSwap(nil, &failure{err})
-			l.port.end()
-			moved = true
-		}
+		moved = d.advance(l) || moved
 		if len(l.queue) > 0 {
 			i++
 			continue

@@ -16,6 +16,7 @@ const (
 	crowdedTurns = 64                     // yields before sleeping
 	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
 	checkEvery   = 64                     // passes between looks at the clock and the context
+	sprints      = 8                      // messages that a call may wait for before the driver does more than run it
 	sharing      = 4                      // waits that a yield ended, one after the other, until we think that a peer shares our processor
 )
 
@@ -55,13 +56,17 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 		d.look(ctx, c)
 		return
 	}
-	crowded := d.crowded.Load() || d.yieldsHelped >= sharing
+	crowded := d.yields()
 	polls := int32(batch)
 	if crowded {
 		polls = crowdedPolls
 	}
-	d.spin(polls)
+	s.yields = false
+	come := d.spin(polls)
 	spin.Preemptible()
+	if come {
+		return
+	}
 	s.yields = crowded || s.passes == 2 || s.passes%4 == 0
 	if s.yields {
 		osYield() // to a peer that others keep off its processor, or that shares ours
@@ -92,20 +97,36 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 	}
 }
 
-// spin polls the one word that must change, if there is only one, at most polls times.
-func (d *Driver) spin(polls int32) {
-	if len(d.lanes) == 1 {
-		if l := d.lanes[0]; l.arrival && l.waits.awaiter != nil {
-			k := l.waits
-			if word, old := k.awaiter.Awaits(); word != nil {
-				spin.WaitNot(word, old, polls)
-				return
-			}
-		}
+// yields reports whether whoever we wait for may need our processor.
+func (d *Driver) yields() bool { return d.crowded.Load() || d.yieldsHelped >= sharing }
+
+// spin polls the one word that must change, if there is only one, at most polls times, and reports whether it did.
+func (d *Driver) spin(polls int32) bool {
+	if len(d.lanes) != 1 {
+		spin.Pause(2)
+	} else if word, old := d.lanes[0].awaits(); word != nil {
+		return spin.WaitNot(word, old, polls)
+	} else {
 		spin.Pause(min(polls, 8))
-		return
 	}
-	spin.Pause(2)
+	return false
+}
+
+// awaits is the word whose change the lane waits for, and what it is until then; nil if there is none.
+func (l *Lane) awaits() (word *uint64, old uint64) {
+	if l.arrival && l.waits.awaiter != nil {
+		return l.waits.awaiter.Awaits()
+	}
+	return nil, 0
+}
+
+// soon waits a moment for the word, and reports whether it changed.
+func (l *Lane) soon() bool {
+	word, old := l.awaits()
+	if word == nil {
+		return false
+	}
+	return spin.WaitNot(word, old, batch)
 }
 
 // look asks whether what stands still may go on standing still.

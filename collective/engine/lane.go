@@ -20,6 +20,8 @@ type Lane struct {
 	queue  []*Task // queue[0] is running
 	active bool    // listed in the driver
 
+	laid  *Task  // whose plan and layout what follows was last made for
+	short *short // of laid, from its second call on; nil: there is none
 	ops   []collective.Op
 	pc    int
 	round int // of the running task
@@ -30,6 +32,7 @@ type Lane struct {
 	stride [3]int            // bytes of a block
 	at     []int             // bytes from a block's start to a piece of this round
 	size   []int             // bytes of a piece
+	elems  []int             // elements of a piece
 	temp   []byte
 	views  []shown
 	srcs   []unsafe.Pointer // operands of the fold at hand
@@ -58,10 +61,14 @@ const longBlock = 32 << 10
 
 // link returns the link to a peer, which it opens at first use.
 func (l *Lane) link(peer int32) (*link, error) {
-	k := &l.links[peer]
-	if k.stream != nil {
+	if k := &l.links[peer]; k.stream != nil {
 		return k, nil
 	}
+	return l.open(peer)
+}
+
+func (l *Lane) open(peer int32) (*link, error) {
+	k := &l.links[peer]
 	conn, err := l.dial(int(peer))
 	if err != nil {
 		return nil, err
@@ -75,7 +82,17 @@ func (l *Lane) link(peer int32) (*link, error) {
 // begin prepares the first round of the task at the head of the queue.
 func (l *Lane) begin() {
 	t := l.queue[0]
+	if t.rounds == 1 && l.laid == t {
+		l.base[collective.In], l.base[collective.Out] = t.In, t.Out
+		l.pc, l.drain = 0, 0
+		if t.began++; t.began == 2 {
+			l.short = l.newShort(t)
+		}
+		return
+	}
 	p := t.Plan
+	t.rounds, t.began = t.Layout.Rounds(), 1
+	l.laid, l.short = t, nil
 	l.ops = p.Linear()
 	l.base[collective.In], l.base[collective.Out] = t.In, t.Out
 	block := t.Layout.Count * t.Layout.Elem
@@ -91,7 +108,7 @@ func (l *Lane) begin() {
 		l.views = make([]shown, p.Views)
 	}
 	if len(l.at) < p.Pieces {
-		l.at, l.size = make([]int, p.Pieces), make([]int, p.Pieces)
+		l.at, l.size, l.elems = make([]int, p.Pieces), make([]int, p.Pieces), make([]int, p.Pieces)
 	}
 	l.round = t.First
 	l.beginRound()
@@ -103,7 +120,7 @@ func (l *Lane) beginRound() {
 	from, n := t.Layout.Range(l.round)
 	l.shift[collective.Temp] = from * t.Layout.Elem
 	if t.Plan.Pieces == 1 { // short calls: no division
-		l.at[0], l.size[0] = from*t.Layout.Elem, n*t.Layout.Elem
+		l.at[0], l.size[0], l.elems[0] = from*t.Layout.Elem, n*t.Layout.Elem, n
 		return
 	}
 	for p := range t.Plan.Pieces {
@@ -111,7 +128,7 @@ func (l *Lane) beginRound() {
 		if n == 0 {
 			at = from // a pointer past the end would be none into the buffer
 		}
-		l.at[p], l.size[p] = at*t.Layout.Elem, n*t.Layout.Elem
+		l.at[p], l.size[p], l.elems[p] = at*t.Layout.Elem, n*t.Layout.Elem, n
 	}
 }
 
@@ -130,6 +147,14 @@ func (l *Lane) advance() (moved bool, err error) {
 	for len(l.queue) > 0 {
 		t := l.queue[0]
 		ok := true
+		if s := l.short; s != nil {
+			from := l.pc
+			ok, err = s.advance(l, t)
+			moved = moved || l.pc > from
+			if err != nil || !ok {
+				return moved, err
+			}
+		}
 		for l.pc < len(l.ops) {
 			if ok, err = l.step(t, &l.ops[l.pc]); err != nil || !ok {
 				return moved, err
@@ -137,7 +162,7 @@ func (l *Lane) advance() (moved bool, err error) {
 			l.pc++
 			moved = true
 		}
-		last := l.round+t.Stride >= t.Layout.Rounds()
+		last := l.round+t.Stride >= t.rounds
 		if last || t.Plan.SendsTemp {
 			if ok, err = l.drained(t); err != nil || !ok {
 				return moved, err
@@ -149,13 +174,15 @@ func (l *Lane) advance() (moved bool, err error) {
 			l.beginRound()
 			continue
 		}
-		copy(l.queue, l.queue[1:])
+		if len(l.queue) > 1 {
+			copy(l.queue, l.queue[1:])
+		}
 		l.queue[len(l.queue)-1] = nil
 		l.queue = l.queue[:len(l.queue)-1]
 		if len(l.queue) > 0 {
 			l.begin()
 		} else if l.stride[collective.In] > longBlock {
-			l.base = [3]unsafe.Pointer{}
+			l.base, l.laid, l.short = [3]unsafe.Pointer{}, nil, nil
 			clear(l.srcs[:cap(l.srcs)])
 		}
 		t.call.taskDone()
@@ -233,9 +260,9 @@ func (l *Lane) compute(t *Task, o *collective.Op) error {
 	switch {
 	case size == 0:
 	case scaled >= 0:
-		t.PreMul(dst, l.srcs, size/t.Layout.Elem, scaled, t.Factor)
+		t.PreMul(dst, l.srcs, l.elems[o.Dst.Piece], scaled, t.Factor)
 	case o.Code == collective.OpFold:
-		t.Fold(dst, l.srcs, size/t.Layout.Elem)
+		t.Fold(dst, l.srcs, l.elems[o.Dst.Piece])
 	case dst != l.srcs[0]:
 		copy(unsafe.Slice((*byte)(dst), size), unsafe.Slice((*byte)(l.srcs[0]), size))
 	}

@@ -24,7 +24,9 @@ type Task struct {
 	PreMul func(dst unsafe.Pointer, srcs []unsafe.Pointer, n, scaled int, factor float64)
 	Factor float64
 
-	call *Call
+	call   *Call
+	rounds int // of Layout, once a lane has begun the task
+	began  int // how often the lane did, if it ran no other in between
 }
 
 // Call is what is waited for: a number of tasks of one port. The zero value is ready for use, and may be used
@@ -34,9 +36,10 @@ type Call struct {
 	Post func() // nil, or what to do when the last task is done, before the call is; it must not block
 
 	port   *Port
-	left   int   // tasks not done; belongs to the holder of the token
-	err    error // set before state is done
-	state  atomic.Uint32
+	left   int           // tasks not done; belongs to the holder of the token
+	err    error         // set before state is done
+	starts uint64        // how often it was started, times 4
+	state  atomic.Uint64 // starts, plus one of the states; anything older means running, so that a start need not store it
 	wake   chan struct{} // of the waiter, while state is parked
 	began  time.Time     // when it was first seen to stand still
 	looked time.Time     // when Stalled was last asked
@@ -44,20 +47,20 @@ type Call struct {
 
 // States of a call.
 const (
-	running uint32 = iota
+	running uint64 = iota
 	parked         // running, and a goroutine sleeps on wake
 	done           // no task touches the call's memory any more
 )
 
-// Done reports whether the call is over; then Err is its outcome.
-func (c *Call) Done() bool { return c.state.Load() == done }
+// Done reports whether the call is over; then Err is its outcome. To be asked by who started it, or by who is in some order with that.
+func (c *Call) Done() bool { return c.state.Load() == c.starts|done }
 
 // Err is the outcome of a call that is done.
 func (c *Call) Err() error { return c.err }
 
 func (c *Call) reset(p *Port, tasks int) {
 	c.port, c.left, c.err, c.began = p, tasks, nil, time.Time{}
-	c.state.Store(running)
+	c.starts += 4
 }
 
 func (c *Call) taskDone() {
@@ -71,11 +74,12 @@ func (c *Call) taskDone() {
 
 // finish ends the call, once.
 func (c *Call) finish(err error) {
-	if c.state.Load() == done {
+	if c.Done() {
 		return
 	}
 	c.err = err
-	if c.state.Swap(done) == parked {
+	starts := c.starts // the swap gives the call back
+	if c.state.Swap(starts|done) == starts|parked {
 		c.poke()
 	}
 }

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/collective"
+)
+
+// A call that is made again and again takes the short way, and gives the same sums as the first time, on fresh inputs and in other
+// memory; another call in between gives its own.
+func TestShort(t *testing.T) {
+	for _, n := range []int{2, 3, 5} {
+		j := newJob(t, n, NewDriver)
+		const rounds = 12
+		shape := collective.Shape{Kind: collective.AllReduce, Ranks: n}
+		var wg sync.WaitGroup
+		outs := make([][]int64, n)
+		shorts := make([]int, n)
+		for r := range n {
+			short := newTestCall(t, shape, r, "oneshot", 3, 1<<10, 1, false)
+			other := newTestCall(t, shape, r, "ring", 40, 8, 1, false)
+			wg.Go(func() {
+				for k := range rounds {
+					if k == rounds/2 {
+						other.run(t, j.ports[r])
+						require.Equal(t, want(n, 39, 0), other.out[39])
+					}
+					in, out := make([]int64, 3), make([]int64, 3)
+					for i := range in {
+						in[i] = input(r, i) + int64(k)
+					}
+					short.tasks[0].In, short.tasks[0].Out = unsafe.Pointer(&in[0]), unsafe.Pointer(&out[0])
+					short.run(t, j.ports[r])
+					outs[r] = append(outs[r], out...)
+					if j.ports[r].lanes[0].short != nil {
+						shorts[r]++
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for r := range n {
+			for k := range rounds {
+				for i := range 3 {
+					require.Equal(t, want(n, i, k), outs[r][3*k+i], "rank %d of %d, round %d, element %d", r, n, k, i)
+				}
+			}
+			require.Equal(t, rounds-2, shorts[r], "calls of rank %d by the short way: all but the first and the one after another call", r)
+		}
+	}
+}
+
+func (c *testCall) run(t testing.TB, p *Port) {
+	holds := p.TryStart(&c.Call, 0, c.tasks...)
+	require.NoError(t, c.Wait(context.Background(), holds))
+}
+
+// want is element i of the sum over n ranks of inputs to each of which more was added.
+func want(n, i, more int) (sum int64) {
+	for r := range n {
+		sum += input(r, i) + int64(more)
+	}
+	return sum
+}
