@@ -73,8 +73,8 @@ func (r *run) wait(ctx context.Context, holds bool) error {
 	return nil
 }
 
-// long is how many bytes of buffers are not kept from the collector by a run that waits for its next call.
-const long = 64 << 10
+// longBuffers is how many bytes of buffers are not kept from the collector by a run that waits for its next call.
+const longBuffers = 64 << 10
 
 // finish is wait for a run that nobody keeps: it serves another call.
 func (r *run) finish(ctx context.Context, holds bool) error {
@@ -82,7 +82,7 @@ func (r *run) finish(ctx context.Context, holds bool) error {
 	if err := r.wait(ctx, holds); err != nil || r.matched != nil {
 		return err
 	}
-	if bytes > long {
+	if bytes > longBuffers {
 		c.mu.Lock()
 		if r.seq == seq {
 			r.forget()
