@@ -57,6 +57,9 @@ func (j *job) port(r int, comm uint64) *Port {
 	return j.drivers[r].NewPort(PortOptions{
 		Ranks: len(j.drivers), Lanes: jobLanes, Streams: jobLanes,
 		Dial: func(channel, peer int) (transport.Conn, error) {
+			if peer == r {
+				panic(fmt.Sprintf("rank %d dials itself", r)) // an error could be passed over
+			}
 			c, err := j.endpoints[r].Conn(transport.Key{Comm: comm, Channel: int32(channel), Self: int32(r), Peer: int32(peer)}, j.endpoints[peer].Address())
 			conns[peer] = c
 			return c, err

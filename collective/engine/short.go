@@ -27,6 +27,9 @@ func (l *Lane) newShort(t *Task) *short {
 	last := &l.ops[len(l.ops)-1]
 	for i := range l.ops[:len(l.ops)-1] {
 		o := &l.ops[i]
+		if o.Code != collective.OpSend && o.Code != collective.OpView {
+			return nil
+		}
 		k, err := l.link(o.Peer)
 		if err != nil {
 			return nil

@@ -23,12 +23,20 @@ func TestShort(t *testing.T) {
 		shorts := make([]int, n)
 		for r := range n {
 			short := newTestCall(t, shape, r, "oneshot", 3, 1<<10, 1, false)
-			other := newTestCall(t, shape, r, "ring", 40, 8, 1, false)
+			var others []*testCall
+			for _, a := range collective.Catalog(collective.AllReduce) {
+				if a.Name != "oneshot" {
+					others = append(others, newTestCall(t, shape, r, a.Name, 40, 64, 1, false), newTestCall(t, shape, r, a.Name, 40, 8, 1, false))
+				}
+			}
 			wg.Go(func() {
 				for k := range rounds {
 					if k == rounds/2 {
-						other.run(t, j.ports[r])
-						require.Equal(t, want(n, 39, 0), other.out[39])
+						for _, c := range others {
+							c.run(t, j.ports[r])
+							c.run(t, j.ports[r])
+							require.Equal(t, want(n, 39, 0), c.out[39])
+						}
 					}
 					in, out := make([]int64, 3), make([]int64, 3)
 					for i := range in {
