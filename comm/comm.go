@@ -22,6 +22,7 @@ type Comm struct {
 	id      uint64
 	rank    int
 	world   []int // rank of the family for each of our ranks
+	order   []int // in which schedules pass ranks; nil: by number
 	family  *family
 	session bootstrap.Session // nil alone
 
@@ -86,6 +87,11 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 				return nil, initError(cfg, start, err)
 			}
 		}
+		if cfg.TopologyDump != "" {
+			if _, err := f.look(); err != nil {
+				return nil, initError(cfg, start, errors.Join(err, f.close()))
+			}
+		}
 		c := newComm(cfg.ID.Hash(), 0, []int{0}, f, nil)
 		return c, c.joinGPU(ctx)
 	}
@@ -103,12 +109,12 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		c.Abort(err)
 		return nil, initError(cfg, start, errors.Join(err, c.Close()))
 	}
-	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary())
+	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary(), "order", c.order)
 	return c, nil
 }
 
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
-	c := &Comm{id: id, rank: rank, world: world, family: f, session: s,
+	c := &Comm{id: id, rank: rank, world: world, order: f.orderOf(world), family: f, session: s,
 		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
 		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1)}}
 	c.life, c.kill = context.WithCancel(context.Background())

@@ -47,6 +47,14 @@ type Config struct {
 	// CPU names the kernels that fold host memory, of cpu.Implementations. Empty: the fastest. All give the same bits.
 	CPU string
 
+	// Topology is a file that says how this host's devices hang together, where that is not what the system says, as in virtual
+	// machines: NCCL's XML, gccl's JSON or the output of nvidia-smi topo -m. Empty: none. TopologyDump is a file that rank 0 writes its
+	// host's topology to, as XML.
+	Topology, TopologyDump string
+	// P2PLevel is how far GPUs may be from each other to use each other's memory, GDRLevel how far a GPU from a network port that reads
+	// its memory, in NCCL's words from "loc" to "sys". Empty: P2P as far as the driver lets it, ports through switches ("pxb").
+	P2PLevel, GDRLevel string
+
 	InitTimeout time.Duration // of New and Split; 0: 60 s
 	CallTimeout time.Duration // of every call; 0: 10 min
 	WarnAfter   time.Duration // log the ranks that a call waits for; 0: 10 s
@@ -75,6 +83,10 @@ type Config struct {
 	Network  bootstrap.Network
 	Hook     transport.Hook
 	FirstSeq uint64
+
+	// Who named Topology, and whether that was said to NCCL.
+	topologyFrom    string
+	topologyForeign bool
 }
 
 // Transports are what Config.Transport may say.
@@ -87,6 +99,9 @@ var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 //	GCCL_TRANSPORT       auto, shm, tcp
 //	GCCL_ALGO            name of an algorithm
 //	GCCL_SOCKET_IFNAME   interface filter: eth, =eth1, ^docker,lo
+//	GCCL_P2P_LEVEL       how far GPUs may be from each other to use each other's memory: loc, nvl, pix, pxb, phb, sys
+//	GCCL_NET_GDR_LEVEL   how far from a network port that uses their memory
+//	GCCL_TOPO_FILE       a topology file, GCCL_TOPO_DUMP_FILE one to write
 //	GCCL_CPU             avx2, generic: the kernels that fold host memory
 //	GCCL_HOSTID          host identity
 //	GCCL_SHM_DIR         directory for shared memory
@@ -116,6 +131,9 @@ func LoadConfig(from settings.Sources) (Config, *settings.Set, error) {
 			rows[i].put(&c, v.Text)
 		}
 	}
+	if v := set.Of("topo_file"); v.Text != "" {
+		c.topologyFrom, c.topologyForeign = v.Source, v.Foreign
+	}
 	return c, set, nil
 }
 
@@ -123,6 +141,10 @@ func LoadConfig(from settings.Sources) (Config, *settings.Set, error) {
 func (c Config) or(e Config) Config {
 	c.Transport, c.Algorithm, c.Interface = cmp.Or(c.Transport, e.Transport), cmp.Or(c.Algorithm, e.Algorithm), cmp.Or(c.Interface, e.Interface)
 	c.CPU = cmp.Or(c.CPU, e.CPU)
+	if c.Topology == "" {
+		c.Topology, c.topologyFrom, c.topologyForeign = e.Topology, e.topologyFrom, e.topologyForeign
+	}
+	c.TopologyDump, c.P2PLevel, c.GDRLevel = cmp.Or(c.TopologyDump, e.TopologyDump), cmp.Or(c.P2PLevel, e.P2PLevel), cmp.Or(c.GDRLevel, e.GDRLevel)
 	c.HostID, c.ShmDir, c.Recorder = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir), cmp.Or(c.Recorder, e.Recorder)
 	c.InitTimeout, c.CallTimeout, c.WarnAfter = cmp.Or(c.InitTimeout, e.InitTimeout), cmp.Or(c.CallTimeout, e.CallTimeout), cmp.Or(c.WarnAfter, e.WarnAfter)
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
@@ -177,6 +199,12 @@ func (c Config) withDefaults() (Config, error) {
 	if _, err := topology.ParseFilter(c.Interface); err != nil {
 		return c, fmt.Errorf("comm: Config.Interface: %w", err)
 	}
+	for _, l := range []struct{ field, word string }{{"P2PLevel", c.P2PLevel}, {"GDRLevel", c.GDRLevel}} {
+		if l.word != "" && !slices.Contains(pathWords, l.word) {
+			return c, fmt.Errorf("comm: Config.%s is %q, want one of %v", l.field, l.word, pathWords)
+		}
+	}
+	c.topologyFrom = cmp.Or(c.topologyFrom, "Config.Topology")
 	if c.Algorithm != "" && !knownAlgorithm(c.Algorithm) {
 		return c, fmt.Errorf("comm: Config.Algorithm is %q, want one of %v", c.Algorithm, algorithmNames())
 	}

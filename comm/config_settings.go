@@ -23,9 +23,8 @@ type setting struct {
 
 // Why nothing obeys a setting. Files may hold it already, so that one file serves all builds.
 const (
-	noRDMA     = "whose RDMA transport takes it from Config.RDMA alone"
-	noGPU      = "which has no GPU memory"
-	noTopology = "which does not choose by the machine's topology"
+	noRDMA = "whose RDMA transport takes it from Config.RDMA alone"
+	noGPU  = "whose network transports don't reach GPU memory"
 )
 
 // pathWords are NCCL's levels of distance, the nearest first.
@@ -97,10 +96,12 @@ func table() []setting {
 		later(noRDMA, settings.Setting{Name: "memory.hugepage", Env: "GCCL_HUGEPAGE", Kind: settings.Switch}),
 		later(noGPU, settings.Setting{Name: "gpu_direct.enable", Env: "GCCL_GPU_DIRECT", Kind: settings.Switch}),
 		later(noGPU, whole("gpu_direct.device_id", "GCCL_GPU_DEVICE_ID", 0, 1023)),
-		later(noGPU, settings.Setting{Name: "p2p_level", Env: "GCCL_P2P_LEVEL", Words: pathWords, NCCL: "NCCL_P2P_LEVEL", FromNCCL: levelOfNCCL}),
-		later(noGPU, settings.Setting{Name: "net_gdr_level", Env: "GCCL_NET_GDR_LEVEL", Words: pathWords, NCCL: "NCCL_NET_GDR_LEVEL", FromNCCL: levelOfNCCL}),
-		later(noTopology, settings.Setting{Name: "topo_file", Env: "GCCL_TOPO_FILE", NCCL: "NCCL_TOPO_FILE", Default: "none"}),
-		later(noTopology, settings.Setting{Name: "topo_dump_file", Env: "GCCL_TOPO_DUMP_FILE", NCCL: "NCCL_TOPO_DUMP_FILE", Default: "none"}),
+		text(settings.Setting{Name: "p2p_level", Env: "GCCL_P2P_LEVEL", Words: pathWords, NCCL: "NCCL_P2P_LEVEL", FromNCCL: levelOfNCCL, Default: "as far as the driver lets it"},
+			func(c *Config) *string { return &c.P2PLevel }),
+		text(settings.Setting{Name: "net_gdr_level", Env: "GCCL_NET_GDR_LEVEL", Words: pathWords, NCCL: "NCCL_NET_GDR_LEVEL", FromNCCL: levelOfNCCL, Default: "pxb"},
+			func(c *Config) *string { return &c.GDRLevel }),
+		text(settings.Setting{Name: "topo_file", Env: "GCCL_TOPO_FILE", NCCL: "NCCL_TOPO_FILE", Default: "none"}, func(c *Config) *string { return &c.Topology }),
+		text(settings.Setting{Name: "topo_dump_file", Env: "GCCL_TOPO_DUMP_FILE", NCCL: "NCCL_TOPO_DUMP_FILE", Default: "none"}, func(c *Config) *string { return &c.TopologyDump }),
 
 		{settings.Setting{Name: "faults", Env: "GCCL_FAULTS", EnvOnly: true, Check: func(text string) error { _, err := faulty.Parse(text); return err }, Default: "none"},
 			func(c *Config, text string) { c.Hook, _ = faulty.Parse(text) }},

@@ -84,6 +84,9 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 			return nil
 		}
 	}
+	if c.noGPU = f.refuse(c.world); c.noGPU != "" {
+		return nil
+	}
 	m, err := ranksHere.Join(ctx, c.id, c.rank, c.Size(), f.device.Device)
 	if err != nil {
 		return fmt.Errorf("comm %s: rank %d on %v: %w", c.name(), c.rank, f.device, err)

@@ -17,4 +17,8 @@
 // later one returns an *Error wrapping ErrAborted, which names the ranks to blame: those that made another call, died, closed
 // their communicator, or are late while others wait. Ranks find out by asking each other when a call stands still, so the
 // neighbour that only waits, too, is not accused. The ranks that are left may Shrink to a new communicator.
+//
+// Ranks tell each other the topology of their hosts when they meet (package topology has the words) and decide alike: rings, chains and
+// trees pass through the ranks host by host, and on a host along its links; each rank takes the network port next to its GPU; GPUs use
+// each other's memory where driver and levels let them. Comm.Site and Comm.Paths say what came of it, and why.
 package comm

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/tune"
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/mem"
 	"github.com/gccl-project/gccl/transport/shm"
@@ -22,7 +24,7 @@ import (
 )
 
 // Version of what the ranks of one world say to each other.
-const wireVersion = 1
+const wireVersion = 2
 
 // family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
 type family struct {
@@ -31,6 +33,7 @@ type family struct {
 	driver    *engine.Driver
 	endpoints []transport.Endpoint
 	routes    []route          // by rank of the world; our own is zero
+	places    *places          // of the ranks of the world; nil with the transport "mem"
 	inProcess []bool           // by rank of the world: it runs in this process
 	device    *opened          // Config.Device; nil: none
 	devices   []kernels.Device // of all ranks of the world
@@ -58,12 +61,13 @@ type hello struct {
 	Host       string
 	Boot       string // identity of the host: boot id, or Config.HostID
 	PID        int
-	Process    string            // a number of the process that no other has
-	Device     kernels.Device    // Config.Device
-	Processors []int             // that it may run on
-	Threads    int               // that may run Go at once
-	Addresses  map[string][]byte // by transport
-	Model      map[string]tune.Model
+	Process    string         // a number of the process that no other has
+	Device     kernels.Device // Config.Device
+	Processors []int          // that it may run on
+	seat
+	Threads   int               // that may run Go at once
+	Addresses map[string][]byte // by transport
+	Model     map[string]tune.Model
 }
 
 // preference orders transports.
@@ -76,9 +80,13 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 		f.routes = make([]route, 1)
 		return f, nil
 	}
-	mine, err := f.open(at)
-	if err == nil && !cfg.Device.IsHost() {
+	var err error
+	if !cfg.Device.IsHost() {
 		f.device, err = openGPU(cfg.Device)
+	}
+	var mine hello
+	if err == nil {
+		mine, err = f.open(at)
 	}
 	if err == nil {
 		err = f.connect(ctx, s, mine)
@@ -119,8 +127,20 @@ func (f *family) open(at listenAt) (hello, error) {
 	if cfg.Transport == "mem" {
 		return h, add(cfg.Memory.Open(opts))
 	}
+	graph, err := f.look()
+	if err != nil {
+		return h, err
+	}
+	if h.seat, err = newSeat(cfg, graph, f.device); err != nil {
+		return h, err
+	}
 	if cfg.Transport == verbs.Name { // by request alone: there is no way back to TCP yet where a path does not work
 		r := cfg.RDMA
+		if r.Device == "" {
+			if r.Device, r.Port, err = f.nearestNIC(h, r.Port); err != nil {
+				return h, err
+			}
+		}
 		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
 		if r.Slot == 0 && cfg.Size > 4 {
 			r.Slot = 16 << 10 // pinned, for every connection
@@ -190,6 +210,11 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 			return fmt.Errorf("comm: rank %d: %w", r, err)
 		}
 	}
+	if mine.Graph != nil {
+		if f.places, err = newPlaces(all); err != nil {
+			return err
+		}
+	}
 	reached := make([]byte, len(all)) // 1 where shared memory with that rank is proven from our side
 	why := make([]string, len(all))
 	shmEndpoint := f.byName("shm")
@@ -203,9 +228,18 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 	}
 	bits := make([][]byte, len(all))
-	if mine.Addresses["shm"] != nil || mine.Addresses["tcp"] != nil {
-		if bits, err = s.AllGather(ctx, reached); err != nil {
+	if f.places != nil {
+		if bits, err = s.AllGather(ctx, withDigest(reached, f.places.digest())); err != nil {
 			return fmt.Errorf("comm: exchange of reachability: %w", err)
+		}
+		digests := make([]uint64, len(all))
+		for r := range bits {
+			if bits[r], digests[r], err = digestOf(bits[r], len(all)); err != nil {
+				return fmt.Errorf("comm: rank %d (%s) tells whom it reaches in %w", r, all[r].place(), err)
+			}
+		}
+		if err := sameDigests(digests); err != nil {
+			return err
 		}
 	}
 	if e, ok := shmEndpoint.(*shm.Endpoint); ok {
@@ -231,7 +265,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 			if a == b {
 				continue
 			}
-			name, reason := choose(all[a], all[b], len(bits[a]) > b && bits[a][b] == 1, len(bits[b]) > a && bits[b][a] == 1)
+			name, reason := choose(all[a], all[b], len(bits[a]) > b && bits[a][b] == 1, len(bits[b]) > a && bits[b][a] == 1, func() topology.TransportChoice { return f.places.way(a, b) })
 			if name == "" {
 				return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
 			}
@@ -281,23 +315,25 @@ func (f *family) place() string {
 func (h hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
 
 // choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
-// proven; and why it is that one.
-func choose(a, b hello, abShm, baShm bool) (name, reason string) {
+// proven, and for verbs, the topologies don't speak against where there is TCP, too; and why it is that one.
+func choose(a, b hello, abShm, baShm bool, way func() topology.TransportChoice) (name, reason string) {
+	has := func(name string) bool { return a.Addresses[name] != nil && b.Addresses[name] != nil }
 	for _, name := range preference {
-		if a.Addresses[name] == nil || b.Addresses[name] == nil {
-			continue
-		}
 		switch {
-		case name != "shm":
-			if reason == "" {
-				reason = "chosen by configuration"
-			}
-			return name, reason
-		case abShm && baShm:
+		case !has(name):
+			continue
+		case name == "shm" && abShm && baShm:
 			return name, "the same host, proven by a nonce in shared memory"
-		default:
+		case name == "shm":
 			reason = "no shared memory between them"
+			continue
+		case name == verbs.Name && has("tcp"):
+			if w := way(); w.Kind == topology.OverTCP {
+				reason = string(w.Reasons[0])
+				continue
+			}
 		}
+		return name, cmp.Or(reason, "chosen by configuration")
 	}
 	return "", "they have " + reason + " and no other"
 }

@@ -188,7 +188,7 @@ func (c *Comm) plan(k planKey) (*collective.Plan, error) {
 	if p := pc.plans[k]; p != nil {
 		return p, nil
 	}
-	s, err := collective.Build(collective.Shape{Kind: k.kind, Ranks: c.Size(), Root: k.root}, c.rank, k.algorithm)
+	s, err := c.schedule(collective.Shape{Kind: k.kind, Ranks: c.Size(), Root: k.root}, k.algorithm)
 	if err != nil {
 		return nil, argument("%w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
 )
 
@@ -14,6 +15,10 @@ type Path struct {
 	Transport string
 	Reason    string // why this transport
 	Place     string // host and process
+
+	// Topology is what the hosts' topologies say of it, GPU memory included: how the two should reach each other, and why. What can
+	// be proven goes before it.
+	Topology topology.TransportChoice
 }
 
 // Paths returns the path to every other rank, in order.
@@ -24,7 +29,11 @@ func (c *Comm) Paths() []Path {
 			continue
 		}
 		to := c.family.routes[w]
-		out = append(out, Path{Rank: r, Transport: to.endpoint.Name(), Reason: to.reason, Place: to.place})
+		p := Path{Rank: r, Transport: to.endpoint.Name(), Reason: to.reason, Place: to.place}
+		if c.family.places != nil {
+			p.Topology = c.family.places.way(c.world[c.rank], w)
+		}
+		out = append(out, p)
 	}
 	return out
 }
@@ -32,8 +41,10 @@ func (c *Comm) Paths() []Path {
 // pathSummary says how many ranks are reached by which transport.
 func (c *Comm) pathSummary() string {
 	n := map[string]int{}
-	for _, p := range c.Paths() {
-		n[p.Transport]++
+	for r, w := range c.world {
+		if r != c.rank {
+			n[c.family.routes[w].endpoint.Name()]++
+		}
 	}
 	var parts []string
 	for name, k := range n {
@@ -41,6 +52,38 @@ func (c *Comm) pathSummary() string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, " ")
+}
+
+// Site is where a communicator's ranks are, and what follows from that. All ranks decide alike.
+type Site struct {
+	Places []topology.Place // by rank; empty with the transport "mem" and for one rank alone
+	// Order is the order in which rings, chains and trees pass through the ranks, but where sums are promised to be in the order of
+	// numbers; nil: by number.
+	Order []int
+	// CPUs are those near our GPU, or near our network port, that this process may run on. The communicator pins nothing: gccl run --pin
+	// does, or the program.
+	CPUs topology.Pinning
+}
+
+// Site may be called by anyone. The graphs in it are shared: read them only.
+func (c *Comm) Site() Site {
+	s := Site{Order: slices.Clone(c.order)}
+	p := c.family.places
+	if p == nil {
+		return s
+	}
+	for _, w := range c.world {
+		s.Places = append(s.Places, p.of[w])
+	}
+	me := s.Places[c.rank]
+	at := me.GPU
+	if at == topology.NoNode {
+		at = me.NIC.Net
+	}
+	if me.Graph != nil {
+		s.CPUs = me.Graph.Pin(at, topology.Known(topology.CPUSetOf(processors()...)))
+	}
+	return s
 }
 
 // Crowded reports whether there are more ranks on our host than processors for them, so that waiting yields at once.

@@ -60,6 +60,17 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	return set, nil
 }
 
+// CPUSetOf returns the set of some CPU numbers, of which those below 0 or above any Linux's are left out.
+func CPUSetOf(cpus ...int) CPUSet {
+	var set CPUSet
+	for _, n := range cpus {
+		if n >= 0 && n <= maxCPU {
+			set = set.with(n)
+		}
+	}
+	return set
+}
+
 func (s CPUSet) with(n int) CPUSet {
 	for len(s) <= n/64 {
 		s = append(s, 0)
@@ -78,6 +89,16 @@ func (s CPUSet) Len() int {
 		n += bits.OnesCount64(w)
 	}
 	return n
+}
+
+// List returns the CPUs in ascending order.
+func (s CPUSet) List() (cpus []int) {
+	for n := range 64 * len(s) {
+		if s.Has(n) {
+			cpus = append(cpus, n)
+		}
+	}
+	return cpus
 }
 
 // And returns the CPUs that are in both.

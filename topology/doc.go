@@ -13,9 +13,10 @@
 //
 //   - [Choose] the network interface that ranks meet on, among [Interfaces]
 //   - [ChoosePorts] and [ChooseGID] which RDMA ports to use, and from which address
-//   - [Graph.PairNICs] the network port of each GPU
+//   - [Graph.PairNICs] and [Graph.HostNIC] the network port of each GPU, and of host memory
 //   - [Graph.Transport] and [Between] how two ranks reach each other
-//   - [Graph.Pin] the CPUs for what serves a device
+//   - [Graph.Pin] the CPUs for what serves a device, and [Host.Share] those of each rank
+//   - [Order] in which order schedules pass through the ranks of a job
 //   - [Rings], [Trees] and [Channels] along which edges a job's GPUs pass data
 //
 // So a recorded host gives the same answers as the live one, and every rank that has the graphs of all hosts comes to the same

@@ -150,7 +150,7 @@ func FuzzJSON(f *testing.F) {
 		nics := g.PairNICs(gpus)
 		for i, a := range gpus {
 			g.Transport(a, gpus[0], DefaultLevels())
-			Between(Place{g, a, nics[i]}, Place{g, gpus[0], nics[0]}, DefaultLevels())
+			Between(Place{Host: "a", Graph: g, GPU: a, NIC: nics[i]}, Place{Host: "b", Graph: g, GPU: gpus[0], NIC: nics[0]}, DefaultLevels())
 			g.Pin(a, Unknown[CPUSet]("none"))
 		}
 	})

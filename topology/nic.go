@@ -118,6 +118,31 @@ func (g *Graph) PairNICs(gpus []NodeID) []NICChoice {
 	return choices
 }
 
+// HostNIC chooses the port for host memory on a NUMA node, NoNode for any: the closest one, of equally close ones the first.
+func (g *Graph) HostNIC(cpu NodeID) NICChoice {
+	nets, dropped := g.UsableNets()
+	c := NICChoice{GPU: NoNode, Net: NoNode, Path: Path{Type: PathDIS}, Via: NoNode}
+	for _, net := range nets {
+		from := cpu
+		if from == NoNode {
+			from = g.CPUOf(net)
+		}
+		if p := g.Path(from, net); c.Net == NoNode && p.Type != PathDIS || farther(p, c.Path) < 0 {
+			c.Net, c.Path = net, p
+		}
+	}
+	if c.Net == NoNode {
+		c.Reasons = append([]Reason{"no network port is usable"}, dropped...)
+		return c
+	}
+	where := "and the process may run on several NUMA nodes"
+	if cpu != NoNode {
+		where = "from " + g.Name(cpu)
+	}
+	c.Reasons = []Reason{because("%s is at %s, %.4g GB/s, %s", g.Name(c.Net), c.Path.Type, c.Path.GBs, where)}
+	return c
+}
+
 func farther(p, q Path) int { return cmp.Or(int(p.Type)-int(q.Type), cmp.Compare(q.GBs, p.GBs)) }
 
 // proxied is a way over NVLink to a GPU that is close to the port, if there is one.

@@ -46,12 +46,13 @@ func TestUC58_ClosestNIC(t *testing.T) {
 	_, dropped := g.UsableNets()
 	require.Equal(t, []Reason{"mlx5_0: 25000 Mbit/s is less than half of the fastest's 400000"}, dropped)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, pairs(parseXML(t, "testdata/topo-xml/cloud-4-bridges-classes-only.xml")))
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, pairs(parseXML(t, "testdata/topo-xml/cloud-8-bridges-one-pair-each.xml")))
 }
 
 func TestUC58_DGXA100WithNPS4(t *testing.T) {
 	// What the report doesn't show is made up: GPU6 and 7 as the others, NIC4 and 5 the Ethernet card.
 	var rows [][]string
-	for line := range strings.Lines(string(read(t, recorded(t, "topo-matrix/dgxa100-partial-nps4.tsv")))) {
+	for line := range strings.Lines(string(read(t, "testdata/dgxa100-partial-nps4.tsv"))) {
 		if strings.HasPrefix(line, "GPU") {
 			rows = append(rows, strings.Split(strings.TrimSpace(line), "\t"))
 		}
@@ -114,8 +115,10 @@ func TestNICsThatDoNotServe(t *testing.T) {
 
 func TestPortsWithoutRDMA(t *testing.T) {
 	sockets := parseXML(t, "testdata/topo-xml/vm-2core-nogpu.xml")
-	require.Equal(t, OverTCP, Between(Place{sockets, NoNode, NICChoice{Net: sockets.Nets()[0]}}, Place{sockets, NoNode, NICChoice{Net: sockets.Nets()[0]}}, DefaultLevels()).Kind,
-		"NCCL's port 0 is one of sockets")
+	on := func(host string) Place {
+		return Place{Host: host, Graph: sockets, GPU: NoNode, NIC: NICChoice{Net: sockets.Nets()[0]}}
+	}
+	require.Equal(t, OverTCP, Between(on("a"), on("b"), DefaultLevels()).Kind, "NCCL's port 0 is one of sockets")
 
 	tr := topologytest.NewTree()
 	tr.CPUs(2, 1)

@@ -134,6 +134,17 @@ func TestUC63_Masks(t *testing.T) {
 }
 
 func TestUC63_RomeNPS4(t *testing.T) {
+	like := parseXML(t, "testdata/topo-xml/rocm-nps-xgmi-lonely-nic.xml")
+	cpus := map[int]string{}
+	for _, id := range like.CPUs() {
+		cpus[like.Nodes[id].CPU.NUMA] = like.Nodes[id].CPU.CPUs.String()
+	}
+	require.Equal(t, map[int]string{0: "0-15", 2: "32-47", 3: "48-63", 4: "64-79", 6: "96-111"}, cpus)
+	require.Equal(t, 4, like.Nodes[like.CPUOf(like.Nets()[0])].CPU.NUMA, "a node without GPU")
+	for _, gpu := range like.GPUs() {
+		require.Equal(t, PathSYS, like.Path(gpu, like.Nets()[0]).Type)
+	}
+
 	g := parseXML(t, recorded(t, "topo-xml/amd-epyc-rome-nps4-8gpu-xgmi.xml"))
 	for _, id := range g.CPUs() {
 		if g.Nodes[id].CPU.NUMA == 1 {

@@ -30,18 +30,18 @@ func asText(tr topologytest.Tree) string {
 }
 
 func fromText(text string) fs.FS {
-	tr := fstest.MapFS{}
+	tr := topologytest.NewTree()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		at := strings.IndexAny(line, "=>")
-		if at < 0 || !fs.ValidPath(line[:at]) || len(tr) > 2000 {
+		if at < 0 || !fs.ValidPath(line[:at]) || len(tr.MapFS) > 2000 {
 			continue
 		}
 		f := &fstest.MapFile{Data: []byte(strings.ReplaceAll(line[at+1:], `\n`, "\n")), Mode: 0o444}
 		if line[at] == '>' {
 			f.Mode = fs.ModeSymlink | 0o777
 		}
-		tr[line[:at]] = f
+		tr.MapFS[line[:at]] = f
 	}
 	return tr
 }
@@ -55,6 +55,19 @@ func TestTreesAsText(t *testing.T) {
 	b, err := json.Marshal(again)
 	require.NoError(t, err)
 	require.JSONEq(t, string(a), string(b))
+}
+
+// TestLinksThatLeadNowhere: a link to itself, to another that leads back, and one that grows.
+func TestLinksThatLeadNowhere(t *testing.T) {
+	tr := topologytest.TwoSockets()
+	tr.Link("sys/class/net", "sys/class/net")
+	tr.Link("sys/class/infiniband", "sys/class/iommu")
+	tr.Link("sys/class/iommu", "sys/class/infiniband")
+	tr.Link("sys/bus", "sys/bus/pci")
+	h, g := discover(t, tr)
+	require.NoError(t, g.Check())
+	require.Contains(t, h.Nets.Why(), "too many levels of symbolic links")
+	require.Contains(t, h.PCI.Why(), "too many levels of symbolic links")
 }
 
 func FuzzSysfs(f *testing.F) {

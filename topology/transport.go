@@ -22,6 +22,9 @@ type TransportChoice struct {
 	Reasons []Reason      `json:"reasons"`
 }
 
+// Direct reports whether GPUs use each other's memory.
+func (c TransportChoice) Direct() bool { return c.Kind == OverNVLink || c.Kind == OverP2P }
+
 // Levels are the farthest paths over which devices may reach each other, as NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL set them.
 type Levels struct{ P2P, GDR PathType }
 
@@ -29,7 +32,8 @@ type Levels struct{ P2P, GDR PathType }
 func DefaultLevels() Levels { return Levels{P2P: PathPXB, GDR: PathPXB} }
 
 // Transport chooses how two GPUs of one host reach each other: over NVLink, over PCIe where the driver doesn't say no, the path
-// is close enough and no port on the way redirects its traffic, else through shared memory.
+// is close enough and no port on the way redirects its traffic (unless P2P may reach over the root complex, PHB), else through shared
+// memory.
 func (g *Graph) Transport(a, b NodeID, l Levels) TransportChoice {
 	p := g.Path(a, b)
 	c := TransportChoice{Kind: OverSHM, Path: p}
@@ -59,7 +63,9 @@ func (g *Graph) Transport(a, b NodeID, l Levels) TransportChoice {
 	if len(redirect) > 0 {
 		c.Reasons = append(c.Reasons, because(
 			"ACS of the ports %v sends P2P through the root complex, where it is slow or hangs: clear ACSCtl, or disable ACS in the firmware", redirect))
-		return c
+		if l.P2P < PathPHB {
+			return c
+		}
 	}
 	c.Kind = OverP2P
 	c.Reasons = append(c.Reasons, because("%s, %.4g GB/s", p.Type, p.GBs))
@@ -108,77 +114,6 @@ func (g *Graph) portsBetween(p Path) (redirect, unknown []string) {
 		}
 	}
 	return redirect, unknown
-}
-
-// Place is where a rank is: its host, its GPU (NoNode: host memory), and the port it was paired with.
-type Place struct {
-	Graph *Graph
-	GPU   NodeID
-	NIC   NICChoice
-}
-
-// Between chooses how two ranks on different hosts reach each other: over a common NVLink fabric, by RDMA between GPU memories
-// where both GPUs are close enough to their ports, by RDMA through host memory, or by TCP.
-func Between(a, b Place, l Levels) TransportChoice {
-	if a.GPU != NoNode && b.GPU != NoNode {
-		x, y := a.Graph.Nodes[a.GPU].GPU, b.Graph.Nodes[b.GPU].GPU
-		if x != nil && y != nil && x.Fabric.Joins(y.Fabric) {
-			return TransportChoice{Kind: OverNVLink, Reasons: []Reason{because("both GPUs are in the NVLink fabric %s", x.Fabric.Cluster)}}
-		}
-	}
-	if why := rdmaBetween(a, b); why != "" {
-		return TransportChoice{Kind: OverTCP, Reasons: []Reason{why}}
-	}
-	c := TransportChoice{Kind: OverRDMA}
-	for _, p := range []Place{a, b} {
-		if why := p.withoutGDR(l); why != "" {
-			c.Reasons = append(c.Reasons, why)
-		}
-	}
-	if len(c.Reasons) == 0 {
-		c.Kind = OverGDR
-		c.Reasons = []Reason{because("%s is at %s, %s at %s", a.Graph.Name(a.NIC.Net), a.NIC.Path.Type, b.Graph.Name(b.NIC.Net), b.NIC.Path.Type)}
-	}
-	return c
-}
-
-// rdmaBetween is why the two ports can't speak RDMA to each other.
-func rdmaBetween(a, b Place) Reason {
-	var kinds []NetKind
-	for _, p := range []Place{a, b} {
-		if p.NIC.Net == NoNode {
-			return because("one has no network port that is usable")
-		}
-		d := p.Graph.Nodes[p.NIC.Net].Net
-		if d == nil {
-			kinds = append(kinds, "")
-			continue
-		}
-		if d.sockets() {
-			return because("%s has no RDMA", d.Name)
-		}
-		kinds = append(kinds, d.Kind)
-	}
-	if kinds[0] != kinds[1] && kinds[0] != "" && kinds[1] != "" {
-		return because("one port is %s, the other %s", kinds[0], kinds[1])
-	}
-	return ""
-}
-
-// withoutGDR is why a rank's GPU memory goes through host memory.
-func (p Place) withoutGDR(l Levels) Reason {
-	if p.GPU == NoNode {
-		return "one is in host memory"
-	}
-	gpu, net := p.Graph.Nodes[p.GPU].GPU, p.Graph.Nodes[p.NIC.Net].Net
-	t := p.NIC.Path.Type
-	switch {
-	case gpu == nil || net == nil || !gpu.GDR || !net.GDR:
-		return because("whether %s can reach the memory of %s is not known, or it can't", p.Graph.Name(p.NIC.Net), p.Graph.Name(p.GPU))
-	case t != PathPXN && t != PathP2C && t > l.GDR:
-		return because("%s is at %s from %s, and GPUDirect RDMA reaches to %s", p.Graph.Name(p.NIC.Net), t, p.Graph.Name(p.GPU), l.GDR)
-	}
-	return ""
 }
 
 // GDRWay is how a NIC gets at GPU memory.

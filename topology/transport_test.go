@@ -2,6 +2,7 @@ package topology
 
 import (
 	"bytes"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,8 +57,10 @@ func TestTransportOverNVLink(t *testing.T) {
 func TestTransportBetweenHosts(t *testing.T) {
 	g := parseXML(t, "testdata/topo-xml/h100x8-9nic-nvswitch.xml")
 	nics := g.PairNICs(g.GPUs())
-	place := func(i int) Place { return Place{g, nics[i].GPU, nics[i]} }
-	c := Between(place(0), place(0), DefaultLevels())
+	place := func(i int) Place { return Place{Host: strconv.Itoa(i), Graph: g, GPU: nics[i].GPU, NIC: nics[i]} }
+	twin := place(0)
+	twin.Host = "another"
+	c := Between(place(0), twin, DefaultLevels())
 	require.Equal(t, OverGDR, c.Kind)
 	require.Equal(t, []Reason{"mlx5_8 is at PIX, mlx5_8 at PIX"}, c.Reasons)
 
@@ -71,14 +74,14 @@ func TestTransportBetweenHosts(t *testing.T) {
 
 	onHost := place(0)
 	onHost.GPU = NoNode
-	require.Equal(t, OverRDMA, Between(onHost, place(0), DefaultLevels()).Kind)
+	require.Equal(t, OverRDMA, Between(onHost, twin, DefaultLevels()).Kind)
 
 	other := parseXML(t, "testdata/topo-xml/vm-2core-nogpu.xml")
 	other.Nodes[other.Nets()[0]].Net.Kind = Ethernet
-	c = Between(place(0), Place{other, NoNode, NICChoice{Net: other.Nets()[0]}}, DefaultLevels())
+	c = Between(place(0), Place{Host: "other", Graph: other, GPU: NoNode, NIC: NICChoice{Net: other.Nets()[0]}}, DefaultLevels())
 	require.Equal(t, OverTCP, c.Kind)
 	require.Equal(t, []Reason{"eth0 has no RDMA"}, c.Reasons)
-	c = Between(place(0), Place{other, NoNode, NICChoice{Net: NoNode}}, DefaultLevels())
+	c = Between(place(0), Place{Host: "other", Graph: other, GPU: NoNode, NIC: NICChoice{Net: NoNode}}, DefaultLevels())
 	require.Equal(t, OverTCP, c.Kind)
 }
 
@@ -89,11 +92,14 @@ func TestUC72_FabricBetweenHosts(t *testing.T) {
 			g.Nodes[g.GPUs()[0]].GPU.Fabric = Fabric{State: "completed", Status: "success", Cluster: cluster}
 		}
 	}
-	place := func(g *Graph) Place { n := g.PairNICs(g.GPUs())[0]; return Place{g, n.GPU, n} }
+	place := func(host string, g *Graph) Place {
+		n := g.PairNICs(g.GPUs())[0]
+		return Place{Host: host, Graph: g, GPU: n.GPU, NIC: n}
+	}
 	fabric("5f1f4be2-5a0e-4a3c-9c5f-0a0b0c0d0e0f")
-	require.Equal(t, OverNVLink, Between(place(a), place(b), DefaultLevels()).Kind)
+	require.Equal(t, OverNVLink, Between(place("a", a), place("b", b), DefaultLevels()).Kind)
 	fabric("00000000-0000-0000-0000-000000000000")
-	require.Equal(t, OverGDR, Between(place(a), place(b), DefaultLevels()).Kind, "a zero UUID is no multi-node NVLink")
+	require.Equal(t, OverGDR, Between(place("a", a), place("b", b), DefaultLevels()).Kind, "a zero UUID is no multi-node NVLink")
 }
 
 func TestUC72_FabricOfOneHost(t *testing.T) {

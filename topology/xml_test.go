@@ -69,6 +69,7 @@ func TestUC54_CloudTopologies(t *testing.T) {
 		numa, devicesEach int
 	}{
 		{"testdata/topo-xml/cloud-4-bridges-classes-only.xml", 4, 8, 4, 2},
+		{"testdata/topo-xml/cloud-8-bridges-one-pair-each.xml", 8, 8, 2, 1},
 		{"fixture:topo-xml/azure-nda100v4-8xA100.xml", 4, 8, 4, 2},
 		{"fixture:topo-xml/azure-ndh100v5-8xH100.xml", 8, 8, 2, 1},
 	}
@@ -101,10 +102,21 @@ func TestUC54_CloudTopologies(t *testing.T) {
 }
 
 func TestUC54_VirtualDomains(t *testing.T) {
+	like := parseXML(t, "testdata/topo-xml/vm-wide-domains.xml")
+	var buses []string
+	for _, id := range like.GPUs() {
+		buses = append(buses, like.Nodes[id].Bus.ID)
+	}
+	require.Equal(t, []string{"9e07:00:00.0", "c8a3:00:00.0", "5b1c:00:00.0", "20d4:00:00.0"}, buses, "the driver's numbers, not the file's order")
+	p := like.Path(like.ByBus("5B1C:00:00.0"), like.ByBus("9e07:00:00.0"))
+	require.Equal(t, PathNVL, p.Type)
+	require.Equal(t, 2*like.Path(like.ByBus("5b1c:00:00.0"), like.ByBus("20d4:00:00.0")).GBs, p.GBs, "two links and one")
+	require.Equal(t, NoNode, like.ByBus("5b1:00:00.0"))
+
 	g := parseXML(t, recorded(t, "topo-xml/vm-mi250-16gcd-pci-domains.xml"))
 	require.Len(t, g.GPUs(), 16)
 	require.NotEqual(t, NoNode, g.ByBus("3436:00:00.0"))
-	p := g.Path(g.ByBus("3436:00:00.0"), g.ByBus("D2A8:00:00.0"))
+	p = g.Path(g.ByBus("3436:00:00.0"), g.ByBus("D2A8:00:00.0"))
 	require.Equal(t, Path{PathNVL, 4 * 36, []NodeID{g.ByBus("3436:00:00.0"), g.ByBus("d2a8:00:00.0")}}, p)
 
 	g = parseXML(t, recorded(t, "topo-xml/vm-mi300x-8gpu-virtual-domains.xml"))

@@ -84,6 +84,7 @@ func TestUC62_SystemFileForAnotherMachine(t *testing.T) {
 	o := command(t, []string{"HOME=" + home}, "bench", "all_reduce", "-b", "1K", "-e", "1K", "-n", "2", "--ranks", "2")
 	require.Equal(t, 0, o.code, o.stderr)
 	require.Contains(t, o.stderr, file+":2: NCCL_GRAPH_FILE=/etc/graph-4gpu.xml")
-	require.Contains(t, o.stderr, "topo_file ("+file+":3)")
+	require.Contains(t, o.stderr, "topology file is ignored")
+	require.Contains(t, o.stderr, ` file=/etc/topo-4gpu.xml "set by"=`+file+":3 ")
 	require.Contains(t, o.stderr, file+":4:")
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +17,7 @@ import (
 	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/topology/doctor"
+	"github.com/gccl-project/gccl/transport/verbs"
 )
 
 func doctorCommand() *cobra.Command {
@@ -143,6 +146,7 @@ func diagnose(root string, wants doctor.Wants) (*doctor.Report, error) {
 	}
 	if root == "" {
 		live(report.System)
+		report.System.RDMALimits = rdmaLimits(report.Host)
 	}
 	report.Add(doctor.Examine(report.Host, report.System, wants)...)
 	return report, nil
@@ -161,6 +165,26 @@ func live(s *doctor.System) {
 	} else {
 		s.ShmFree = topology.Known(int64(space.Bavail) * space.Bsize)
 	}
+}
+
+// rdmaLimits asks the devices that files show, if there are any.
+func rdmaLimits(h *topology.Host) map[string]topology.RDMALimits {
+	devices := h.RDMA.Or(nil)
+	if len(devices) == 0 {
+		return nil
+	}
+	limits := map[string]topology.RDMALimits{}
+	of, why, err := verbs.DeviceLimits()
+	for _, d := range devices {
+		l, ok := of[d.Name]
+		if !ok {
+			unknown := topology.Unknown[int]("%v", cmp.Or(err, why[d.Name], errors.New("libibverbs does not list "+d.Name)))
+			limits[d.Name] = topology.RDMALimits{MaxQP: unknown, MaxCQE: unknown, MaxMR: unknown}
+			continue
+		}
+		limits[d.Name] = topology.RDMALimits{MaxQP: topology.Known(l.MaxQP), MaxCQE: topology.Known(l.MaxCQE), MaxMR: topology.Known(l.MaxMR)}
+	}
+	return limits
 }
 
 // printFindings writes findings for people, the worst first.

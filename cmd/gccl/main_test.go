@@ -236,6 +236,18 @@ func TestRunStatus(t *testing.T) {
 	require.Equal(t, "[0] 8\n", out.stdout, "flags behind the program are its own")
 }
 
+func TestUC39_RunPinsRanks(t *testing.T) {
+	out := command(t, nil, "run", "-n", "2", "--pin", "--", "sed", "-n", "s/^Cpus_allowed_list:.//p", "/proc/self/status")
+	require.Equal(t, 0, out.code, out.stderr)
+	for _, rank := range []string{"0", "1"} {
+		_, said, ok := strings.Cut(out.stderr, "["+rank+"] CPUs ")
+		require.True(t, ok, out.stderr)
+		list, why, _ := strings.Cut(said, ": ")
+		require.Contains(t, out.stdout, "["+rank+"] "+list+"\n")
+		require.Contains(t, why, "of the ranks")
+	}
+}
+
 // TestInterruptedBenchEnds interrupts a benchmark that would take hours.
 func TestInterruptedBenchEnds(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "10000000")

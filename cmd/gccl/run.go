@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
+	"github.com/gccl-project/gccl/topology"
 )
 
 // passedOn are the signals that a launcher passes on to its ranks.
@@ -25,6 +28,7 @@ var passedOn = []os.Signal{
 func runCommand() *cobra.Command {
 	var ranks int
 	var grace time.Duration
+	var pin bool
 	c := &cobra.Command{
 		Use:   "run -n N [flags] -- PROGRAM [ARGS]",
 		Short: "Start a program as N ranks on this machine",
@@ -33,8 +37,12 @@ func runCommand() *cobra.Command {
 Each rank finds GCCL_RANK, GCCL_WORLD_SIZE, GCCL_LOCAL_RANK, GCCL_ROOT and GCCL_SECRET in its
 environment. Its output comes out line by line behind "[rank] ", its input is empty. Signals are passed
 on; after a second one that asks to end, and when a rank fails, the ranks get SIGTERM and after the
-grace SIGKILL. The exit status is that of the first rank that failed.`,
-		Example: "  gccl run -n 4 -- ./train --steps 100",
+grace SIGKILL. The exit status is that of the first rank that failed.
+
+With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, as gccl topo shows, or spread over the NUMA nodes. Where
+the CPUs are too few the ranks share them. What a rank was given and why goes to standard error.`,
+		Example: `  gccl run -n 4 -- ./train --steps 100
+  gccl run -n 2 --pin -- gccl bench all_reduce`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no program to run; want: gccl run -n N -- PROGRAM [ARGS]")
@@ -48,12 +56,19 @@ grace SIGKILL. The exit status is that of the first rank that failed.`,
 			if grace <= 0 {
 				return usageError{fmt.Errorf("--grace %v; want a duration above 0, such as 5s", grace)}
 			}
+			var cpus [][]int
+			if pin {
+				var err error
+				if cpus, err = share(cmd.ErrOrStderr(), ranks); err != nil {
+					return err
+				}
+			}
 			signals := make(chan os.Signal, 16)
 			signal.Notify(signals, passedOn...)
 			defer signal.Stop(signals)
 			out, errs := launch.NewLines(cmd.OutOrStdout()), launch.NewLines(cmd.ErrOrStderr())
 			err := launch.Run(cmd.Context(), launch.Job{
-				Ranks: ranks, Program: args[0], Args: args[1:], Signals: signals, Grace: grace,
+				Ranks: ranks, Program: args[0], Args: args[1:], CPUs: cpus, Signals: signals, Grace: grace,
 				Output: func(rank int) (io.Writer, io.Writer) {
 					prefix := fmt.Sprintf("[%d] ", rank)
 					return out.Writer(prefix), errs.Writer(prefix)
@@ -64,8 +79,25 @@ grace SIGKILL. The exit status is that of the first rank that failed.`,
 	}
 	c.Flags().IntVarP(&ranks, "ranks", "n", 0, "ranks to start (required)")
 	c.Flags().DurationVar(&grace, "grace", launch.DefaultGrace, "time between SIGTERM and SIGKILL when ranks are stopped")
+	c.Flags().BoolVar(&pin, "pin", false, "bind each rank to CPUs of its own")
 	c.Flags().SetInterspersed(false) // what comes after the program's name is the program's
 	return c
+}
+
+// share divides the CPUs among the ranks, and says how.
+func share(w io.Writer, ranks int) (cpus [][]int, err error) {
+	err = discover("", func(_ fs.FS, h *topology.Host) {
+		for rank, pin := range h.Share(ranks) {
+			list := pin.CPUs.List()
+			cpus = append(cpus, list)
+			why := make([]string, len(pin.Reasons))
+			for i, r := range pin.Reasons {
+				why[i] = string(r)
+			}
+			fmt.Fprintf(w, "[%d] CPUs %s: %s\n", rank, cmp.Or(pin.CPUs.String(), "any"), strings.Join(why, "; "))
+		}
+	})
+	return cpus, err
 }
 
 // notFound gives a program that can't be started the exit status that shells give it.

@@ -225,6 +225,10 @@ func TestUC52_PlanOfALargeWorld(t *testing.T) {
 	s.RDMALimits["mlx5_1"] = topology.RDMALimits{MaxQP: topology.Known(44791)}
 	_, findings = Estimate(h, s, d, 5600)
 	require.Contains(t, only(t, findings, Fail, "plan_qps").Fix, "GCCL_QP_COUNT=1")
+	denied := topology.Unknown[int]("may not open /dev/infiniband/uverbs0")
+	s.RDMALimits = map[string]topology.RDMALimits{"mlx5_0": {MaxQP: denied, MaxCQE: denied, MaxMR: denied}, "mlx5_1": {MaxQP: denied, MaxCQE: denied, MaxMR: denied}}
+	_, findings = Estimate(h, s, d, 5600)
+	require.Contains(t, only(t, findings, Unknown, "plan_qps").Seen, "may not open /dev/infiniband/uverbs0")
 	s.RDMALimits = nil
 	_, findings = Estimate(h, s, d, 5600)
 	require.Contains(t, only(t, findings, Unknown, "plan_qps").Seen, "libibverbs was not asked")

@@ -131,7 +131,7 @@ func leastLimits(h *topology.Host, s *System) topology.RDMALimits {
 func least(a, b topology.Fact[int]) topology.Fact[int] {
 	n := slices.Min([]int{a.Or(math.MaxInt), b.Or(math.MaxInt)})
 	if n == math.MaxInt {
-		return a
+		return b // which says why
 	}
 	return topology.Known(n)
 }

@@ -12,6 +12,7 @@ package topologytest
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -28,8 +29,80 @@ type Tree struct {
 // NewTree returns an empty tree.
 func NewTree() Tree { return Tree{fstest.MapFS{}, map[string]error{}} }
 
+// maxLinks is how many symbolic links Linux follows on one path.
+const maxLinks = 40
+
+// follow is an error for a path on which there are more links than that: a MapFS would follow those that lead back to themselves
+// until the stack is full.
+func (t Tree) follow(op, name string) error {
+	at := name
+	for range maxLinks {
+		next, linked := t.target(at)
+		if !linked {
+			return nil
+		}
+		at = next
+	}
+	return &fs.PathError{Op: op, Path: name, Err: syscall.ELOOP}
+}
+
+// target is a path with the first link on it resolved, if there is one.
+func (t Tree) target(name string) (to string, linked bool) {
+	for end := 1; end <= len(name); end++ {
+		if end < len(name) && name[end] != '/' {
+			continue
+		}
+		if f := t.MapFS[name[:end]]; f != nil && f.Mode.Type() == fs.ModeSymlink && !path.IsAbs(string(f.Data)) {
+			return path.Join(path.Dir(name[:end]), string(f.Data), name[end:]), true
+		}
+	}
+	return name, false
+}
+
+// Stat, Lstat, ReadLink and ReadDir are MapFS's where links end.
+func (t Tree) Stat(name string) (fs.FileInfo, error) {
+	if err := t.follow("stat", name); err != nil {
+		return nil, err
+	}
+	return t.MapFS.Stat(name)
+}
+
+func (t Tree) Lstat(name string) (fs.FileInfo, error) {
+	if err := t.follow("lstat", path.Dir(name)); err != nil {
+		return nil, err
+	}
+	return t.MapFS.Lstat(name)
+}
+
+func (t Tree) ReadLink(name string) (string, error) {
+	if err := t.follow("readlink", path.Dir(name)); err != nil {
+		return "", err
+	}
+	return t.MapFS.ReadLink(name)
+}
+
+func (t Tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := t.follow("open", name); err != nil {
+		return nil, err
+	}
+	return t.MapFS.ReadDir(name)
+}
+
+// ReadFile is what is read of the opened file.
+func (t Tree) ReadFile(name string) ([]byte, error) {
+	f, err := t.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
 // Open fails as the kernel does: the file opens, reading it doesn't.
 func (t Tree) Open(name string) (fs.File, error) {
+	if err := t.follow("open", name); err != nil {
+		return nil, err
+	}
 	f, err := t.MapFS.Open(name)
 	if bad := t.Fail[name]; bad != nil && err == nil {
 		return failing{f, name, bad}, nil

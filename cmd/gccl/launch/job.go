@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxRanks is the most ranks that one launcher starts on one machine.
@@ -28,6 +30,10 @@ type Job struct {
 	Program string   // path, or a name to look for in PATH
 	Args    []string // without the program's name
 	Env     []string // "KEY=value"; nil: this process's. A launcher's earlier GCCL_ settings in it are replaced
+
+	// CPUs are the numbers of those that each rank, and what it starts, may run on, by rank; nil, or of a rank an empty list: all
+	// that this process may.
+	CPUs [][]int
 
 	// Output returns where a rank's output goes, asked once for each rank; nil: to this process's own.
 	// A writer that is an *os.File is handed to the process as it is. Writers of a Lines are closed
@@ -134,7 +140,7 @@ func (p *pool) start(job Job, path string, env *Environment, rank int) error {
 		Setpgid:   true, // so that a signal reaches what the rank started too, and a terminal's reaches each once
 		Pdeathsig: syscall.SIGKILL,
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startOn(job.cpus(rank), cmd); err != nil {
 		return fmt.Errorf("launch: start rank %d of %q: %w", rank, job.Program, err)
 	}
 	if p.running == nil {
@@ -151,6 +157,39 @@ func (p *pool) start(job Job, path string, env *Environment, rank int) error {
 		p.ended <- exit{rank, err}
 	}()
 	return nil
+}
+
+func (j Job) cpus(rank int) []int {
+	if rank >= len(j.CPUs) {
+		return nil
+	}
+	return j.CPUs[rank]
+}
+
+// startOn starts a process that is bound to CPUs from its first instruction on: it inherits the binding of the thread that starts
+// it, which is the caller's own and gets back what it had.
+func startOn(cpus []int, cmd *exec.Cmd) error {
+	if len(cpus) == 0 {
+		return cmd.Start()
+	}
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	for _, n := range cpus {
+		set.Set(n)
+	}
+	if set.Count() < len(cpus) {
+		return fmt.Errorf("CPUs %v: want different numbers below %d", cpus, 64*len(set))
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("run on the CPUs %v: %w", cpus, os.NewSyscallError("sched_setaffinity", err))
+	}
+	err := cmd.Start()
+	if back := unix.SchedSetaffinity(0, &before); err == nil && back != nil {
+		err = os.NewSyscallError("sched_setaffinity", back)
+	}
+	return err
 }
 
 // wait looks after the processes until all have ended, and returns the first failure.

@@ -129,6 +129,9 @@ func shapes(t *testing.T, svg string) (rects, texts []shape, width, height float
 			case "svg":
 				width, height = number(a["width"]), number(a["height"])
 			case "rect":
+				if a["class"] == "back" {
+					break
+				}
 				rects = append(rects, shape{number(a["x"]), number(a["y"]), number(a["width"]), number(a["height"]), ""})
 			case "circle":
 				r := number(a["r"])

@@ -161,7 +161,7 @@ func (p *picture) legend() {
 	}
 	item(110, "PCIe", line("linkPCI"))
 	item(110, "NVLink", line("linkNVL"))
-	item(200, "between NUMA nodes (SYS)", line("linkSYS"))
+	item(215, "between NUMA nodes (SYS)", line("linkSYS"))
 	item(130, "NUMA node", square("cpu"))
 	item(130, "PCIe switch", square("pci"))
 	item(200, "GPU → its network port", square("gpu"))
@@ -169,7 +169,9 @@ func (p *picture) legend() {
 	item(150, "a card that is down", square("net down"))
 	y += 22
 	p.text("small", 10, y+4, "start", strings.Join([]string{
-		"Thin to thick: under 10, 30, 100 GB/s, and more.", "NV#: number of NVLinks.", "Numbers in a ring: the order of GPUs.",
+		"Thin to thick: under 10, 30, 100 GB/s, and more.", "NV#: number of NVLinks.",
 	}, "  "))
+	y += 18
+	p.text("small", 10, y+4, "start", "Numbers of a channel: the order in which its ring passes the GPUs; its tree is the chain in that order.")
 	p.y = y + 20
 }

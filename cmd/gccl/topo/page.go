@@ -75,8 +75,8 @@ func HTML(w io.Writer, h *topology.Host, g *topology.Graph) error {
 	}{
 		Title: "Topology: " + (&picture{g: g}).title(), Picture: template.HTML(draw(g)), Text: text.String(),
 		Legend: []meaning{
-			{topology.PathLOC, "itself"}, {topology.PathNVL, "NVLink"}, {topology.PathNVB, "NVLink through a GPU"}, {topology.PathPIX, "one PCIe switch"},
-			{topology.PathPXB, "several switches"}, {topology.PathP2C, "chip to chip, then PCIe"}, {topology.PathPHB, "host bridge"}, {topology.PathSYS, "between NUMA nodes"},
+			{topology.PathLOC, "itself"}, {topology.PathNVL, "NVLink"}, {topology.PathNVB, "NVLink through a GPU"}, {topology.PathC2C, "chip to chip"}, {topology.PathPIX, "one PCIe switch"},
+			{topology.PathPXB, "several switches"}, {topology.PathP2C, "chip to chip, then PCIe"}, {topology.PathPXN, "NVLink, then PCIe"}, {topology.PathPHB, "host bridge"}, {topology.PathSYS, "between NUMA nodes"},
 		},
 	}
 	ends := append(g.GPUs(), g.Nets()...)

@@ -34,7 +34,8 @@ const (
 )
 
 const style = `
-  svg.topology { background: #ffffff; font-family: system-ui, sans-serif; }
+  svg.topology { font-family: system-ui, sans-serif; }
+  .topology .back { fill: #ffffff; }
   .topology text { fill: #1b1f24; font-size: 12px; }
   .topology text.row, .topology text.small { fill: #57606a; font-size: 11px; }
   .topology text.title { font-size: 15px; font-weight: 600; }
@@ -49,7 +50,7 @@ const style = `
   .topology .step { fill: #ffffff; stroke: #2e7d32; }
   .topology .halo { stroke: #ffffff; stroke-width: 4px; paint-order: stroke; }
   @media (prefers-color-scheme: dark) {
-    svg.topology { background: #14171c; }
+    .topology .back { fill: #14171c; }
     .topology text { fill: #e6e8eb; }
     .topology text.row, .topology text.small { fill: #9aa4af; }
     .topology .cpu { fill: #3a2a17; stroke: #ffb74d; }
@@ -96,7 +97,8 @@ func draw(g *topology.Graph) string {
 	p.links()
 	p.rings()
 	p.legend()
-	return fmt.Sprintf(`<svg class="topology" xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n<style>%s</style>\n%s</svg>\n",
+	return fmt.Sprintf(`<svg class="topology" xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n<style>%s</style>\n"+
+		`<rect class="back" width="100%%" height="100%%"/>`+"\n%s</svg>\n",
 		p.width, p.y, p.width, p.y, html.EscapeString(p.title()), style, p.b.String())
 }
 
@@ -232,7 +234,8 @@ func (p *picture) devices() {
 	net := map[topology.NodeID]string{}
 	for _, c := range p.g.PairNICs(p.g.GPUs()) {
 		if c.Net != topology.NoNode {
-			net[c.GPU] = "→ " + p.g.Name(c.Net)
+			// A card without a name goes by its bus id, of which the end says least.
+			net[c.GPU] = "→ " + strings.TrimSuffix(strings.TrimPrefix(p.g.Name(c.Net), "NIC "), ":00.0")
 		}
 	}
 	inset := float64(column-box) / 2

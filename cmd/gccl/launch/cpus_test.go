@@ -1,0 +1,39 @@
+package launch
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestRanksAreBoundToTheirCPUs(t *testing.T) {
+	var mine unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &mine))
+	var allowed []int
+	for n := range 64 * len(mine) {
+		if mine.IsSet(n) {
+			allowed = append(allowed, n)
+		}
+	}
+	last := allowed[len(allowed)-1]
+	const show = `echo $GCCL_RANK $(sh -c 'sed -n s/Cpus_allowed_list:// p /proc/self/status')`
+	out, err := runScript(t, 3, strings.ReplaceAll(show, "// p", "//p"), func(j *Job) { j.CPUs = [][]int{{allowed[0]}, {last}, nil} })
+	require.NoError(t, err)
+	require.Contains(t, out, "[0] 0 "+strconv.Itoa(allowed[0])+"\n", "and what it starts")
+	require.Contains(t, out, "[1] 1 "+strconv.Itoa(last)+"\n")
+	if len(allowed) > 1 {
+		require.NotContains(t, out, "[2] 2 "+strconv.Itoa(last)+"\n", "not bound")
+	}
+	var after unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &after))
+	require.Equal(t, mine, after)
+
+	for _, cpus := range [][]int{{-1}, {1 << 20}, {1000}} {
+		_, err = runScript(t, 2, "exit 0", func(j *Job) { j.CPUs = [][]int{nil, cpus} })
+		require.ErrorContains(t, err, "rank 1")
+		require.ErrorContains(t, err, strconv.Itoa(cpus[0]))
+	}
+}
