@@ -32,7 +32,8 @@
 // A cut of the network makes two sides of which each takes the other for dead. When it heals, one of them is told that it was given
 // up: ranks that were alone, else the smaller side, or of two that are as large the one without the lowest rank.
 //
-// Abort ends everything everywhere. On an aborted session the survivors may still [Session.Ask] each other what happened,
+// Abort ends everything everywhere. Word of it, of deaths and of closing goes over the links that there are; who comes too late for that, and
+// asks a process that has closed the session and still has others, hears it then. On an aborted session the survivors may still [Session.Ask] each other what happened,
 // [Session.Agree] on who is left, and make a session of those ([Session.Sub]; [Regroup] does it all).
 //
 // After the handshake, bytes are neither encrypted nor signed.

@@ -1,6 +1,7 @@
 package bootstrap_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -94,4 +95,70 @@ func TestWhoDieTogetherHaveNotClosed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ranks 1 and 3 of a ring of four are through and have closed, so nothing is left over which 2 could tell 0 why it gives up and closes. Who
+// comes to ask hears it all the same.
+func TestWhoAsksAfterTheEndHearsWhy(t *testing.T) {
+	job(t, 5, func(s bootstrap.Session) {
+		if s.Rank() == 4 {
+			assert.NoError(t, s.Barrier(bg))
+			return
+		}
+		sub, err := s.Sub(bg, []int{0, 1, 2, 3})
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer sub.Close()
+		switch sub.Rank() {
+		case 1, 3:
+			assert.NoError(t, sub.Close())
+		case 2:
+			for sub.Status(1) != bootstrap.Closed {
+				time.Sleep(time.Microsecond)
+			}
+			sub.Abort(errors.New("it was not me"))
+			assert.NoError(t, sub.Close())
+		case 0:
+			time.Sleep(100 * time.Millisecond)
+			_, err := sub.Ask(bg, 2, nil)
+			var gone *bootstrap.PeerError
+			if assert.ErrorAs(t, err, &gone) {
+				assert.Equal(t, bootstrap.Closed, gone.Status)
+			}
+			select {
+			case n := <-sub.Aborted():
+				assert.Equal(t, bootstrap.Notice{From: 2, Reason: "it was not me"}, n)
+			default:
+				assert.Fail(t, "no word of the abort came with that")
+			}
+		}
+		assert.NoError(t, s.Barrier(bg))
+	})
+}
+
+// The same where nobody can be asked afterwards, for 2 has no other session: it tells 0 itself, before it goes.
+func TestWhoGoesTellsOfItsAbort(t *testing.T) {
+	inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
+		sessions := joinAll(t, n, id, 4)
+		each(4, func(r int) {
+			if s := sessions[r]; r%2 == 1 {
+				assert.NoError(t, s.Close())
+			} else if r == 2 {
+				for s.Status(1) != bootstrap.Closed || s.Status(3) != bootstrap.Closed {
+					time.Sleep(time.Microsecond)
+				}
+				s.Abort(errors.New("it was not me"))
+				assert.NoError(t, s.Close())
+			} else {
+				select {
+				case n := <-s.Aborted():
+					assert.Equal(t, bootstrap.Notice{From: 2, Reason: "it was not me"}, n)
+				case <-time.After(time.Second):
+					assert.Fail(t, "no word of the abort")
+				}
+				assert.NoError(t, s.Close())
+			}
+		})
+	})
 }

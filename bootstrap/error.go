@@ -56,6 +56,14 @@ func (e *MissingError) Unwrap() []error {
 	return nonNil(timeoutUnlessCancelled(e.cause), e.cause, e.Err)
 }
 
+// Culprits returns the ranks that are missing, or else those that left again: they may only have given up before us.
+func (e *MissingError) Culprits() []int {
+	if len(e.Missing) > 0 {
+		return e.Missing
+	}
+	return e.Left
+}
+
 func progressText(world, joined int, missing, left []int) string {
 	s := fmt.Sprintf("%d of %d joined", joined, world)
 	if len(missing) > 0 {
@@ -96,6 +104,9 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the root at %s refused this world: %s", e.Root, e.Text)
 }
 
+// Culprits returns Ranks.
+func (e *RefusedError) Culprits() []int { return e.Ranks }
+
 // Unwrap returns the sentinels.
 func (e *RefusedError) Unwrap() []error {
 	switch e.Code {
@@ -117,6 +128,9 @@ func (e *AbortedError) Error() string {
 	return fmt.Sprintf("bootstrap %s: aborted by rank %d: %s", e.Op, e.Notice.From, e.Notice.Reason)
 }
 
+// Culprits returns whom the reason blames.
+func (e *AbortedError) Culprits() []int { return e.Notice.Ranks }
+
 // Unwrap returns ErrAborted.
 func (e *AbortedError) Unwrap() error { return ErrAborted }
 
@@ -134,6 +148,9 @@ func (e *PeerError) Error() string {
 	return fmt.Sprintf("bootstrap %s: rank %d (%s) is %s: %s", e.Op, e.Rank, e.Addr, e.Status, e.Reason)
 }
 
+// Culprits returns the rank.
+func (e *PeerError) Culprits() []int { return []int{e.Rank} }
+
 // Unwrap returns ErrDead or ErrClosed.
 func (e *PeerError) Unwrap() error {
 	if e.Status == Closed {
@@ -148,8 +165,10 @@ type LateError struct {
 	Op      string
 	Seq     uint64 // of the collective on this session, from 1; 0 for point-to-point
 	Missing []int  // ranks from which nothing had arrived
+	What    string // what they had not done, if more than that is known
 	Elapsed time.Duration
 	Err     error // the context's error
+	Last    error // the last failure on the way to them, or nil
 }
 
 func (e *LateError) Error() string {
@@ -157,11 +176,36 @@ func (e *LateError) Error() string {
 	if e.Seq > 0 {
 		s += fmt.Sprintf(" %d", e.Seq)
 	}
-	return fmt.Sprintf("%s: nothing from ranks %s after %v: %v", s, formatRanks(e.Missing), e.Elapsed.Round(time.Millisecond), e.Err)
+	what := e.What
+	if what == "" {
+		what = "nothing from ranks " + formatRanks(e.Missing)
+	}
+	s = fmt.Sprintf("%s: %s after %v: %v", s, what, e.Elapsed.Round(time.Millisecond), e.Err)
+	if e.Last != nil {
+		s += fmt.Sprintf(" (last error: %v)", e.Last)
+	}
+	return s
 }
 
-// Unwrap returns ErrTimeout and the context's error.
-func (e *LateError) Unwrap() []error { return nonNil(timeoutUnlessCancelled(e.Err), e.Err) }
+// Culprits returns the ranks that are missing, unless this rank's own context was cancelled.
+func (e *LateError) Culprits() []int {
+	if errors.Is(e.Err, context.Canceled) {
+		return nil
+	}
+	return e.Missing
+}
+
+// Unwrap returns ErrTimeout, the context's error and the last failure.
+func (e *LateError) Unwrap() []error { return nonNil(timeoutUnlessCancelled(e.Err), e.Err, e.Last) }
+
+// culprits are the ranks that an error blames.
+func culprits(err error) []int {
+	var blames interface{ Culprits() []int }
+	if errors.As(err, &blames) {
+		return blames.Culprits()
+	}
+	return nil
+}
 
 func timeoutUnlessCancelled(cause error) error {
 	if errors.Is(cause, context.Canceled) {

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -128,18 +129,18 @@ func flag(b bool) byte {
 }
 
 func abortFrame(n Notice) []byte {
-	b := appendHeader(nil, frameAbort, 4+len(n.Reason))
+	b := appendHeader(nil, frameAbort, 8+4*len(n.Ranks)+len(n.Reason))
 	b = binary.BigEndian.AppendUint32(b, uint32(n.From))
-	return append(b, n.Reason...)
+	return append(appendRanks(b, n.Ranks), n.Reason...)
 }
 
 func parseAbort(body []byte, size int) (Notice, error) {
 	f := fields{b: body}
-	from := int(f.u32())
-	if f.bad || from >= size {
+	from, ranks := int(f.u32()), f.ranks()
+	if f.bad || from >= size || len(ranks) > maxCulprits || slices.ContainsFunc(ranks, func(r int) bool { return r >= size }) {
 		return Notice{}, &protocolError{"an abort that means nothing"}
 	}
-	return Notice{From: from, Reason: string(f.b[:min(len(f.b), maxReason)])}, nil
+	return Notice{From: from, Ranks: ranks, Reason: string(f.b[:min(len(f.b), maxReason)])}, nil
 }
 
 func deadFrame(rank int, f fate) []byte {
@@ -161,15 +162,22 @@ func parseDead(body []byte, size int) (rank int, how fate, err error) {
 	return rank, how, nil
 }
 
-// maxReason bounds the text that travels with a notice.
-const maxReason = 4096
+// maxReason and maxCulprits bound what travels with a notice: text in bytes, and ranks.
+const (
+	maxReason   = 4096
+	maxCulprits = 64
+)
 
 func (s *session) Abort(reason error) {
 	text := "no reason given"
 	if reason != nil {
 		text = reason.Error()
 	}
-	s.abort(Notice{From: s.rank, Reason: text[:min(len(text), maxReason)]}, nil)
+	blamed := culprits(reason)
+	s.mu.Lock()
+	ranks := s.numbersLocked(blamed)
+	s.mu.Unlock()
+	s.abort(Notice{From: s.rank, Ranks: ranks[:min(len(ranks), maxCulprits)], Reason: text[:min(len(text), maxReason)]}, nil)
 }
 
 func (s *session) abort(n Notice, except *link) {

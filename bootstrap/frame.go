@@ -36,10 +36,10 @@ const (
 const (
 	frameHello    frameType = iota + 16 // dialer → acceptor: hello
 	frameWelcome                        // acceptor → dialer: empty; the session has the link
-	frameNoEntry                        // acceptor → dialer: entry 1, text or givenUp; the session is over there
+	frameNoEntry                        // acceptor → dialer: entry 1, text, givenUp or frames with news; the session is over there
 	frameGather                         // seq 8, origin 4, payload
 	frameMessage                        // tag 8, payload
-	frameAbort                          // from 4, reason
+	frameAbort                          // from 4, culprits: n 4, each 4; reason
 	frameDead                           // rank 4, by 4, sure 1, reason
 	frameClosed                         // rank 4, farewell: last 8, said 1, word 8; from that rank itself: the last frame
 	frameQuestion                       // number 8, question

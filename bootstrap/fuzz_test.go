@@ -57,6 +57,9 @@ func framesBetweenRanks() [][]byte {
 	add(makeFrame(frameGather, append([]byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, "block"...)))
 	add(makeFrame(frameMessage, append(make([]byte, 8), "message"...)))
 	add(abortFrame(Notice{From: 1, Reason: "why"}))
+	add(abortFrame(Notice{From: 1, Ranks: []int{0, 4}, Reason: "why"}))
+	add(abortFrame(Notice{From: 1, Ranks: []int{5}, Reason: "why"}))
+	add(abortFrame(Notice{From: 1, Ranks: make([]int, maxCulprits+1), Reason: "why"}))
 	add(deadFrame(4, fate{by: 1, sure: true, reason: "gone"}))
 	add(deadFrame(2, fate{by: 1, reason: "gone"}))
 	add(closedFrame(1, farewell{last: 3}))
@@ -144,11 +147,31 @@ func FuzzEntry(f *testing.F) {
 	f.Add(byte(frameNoEntry), []byte{byte(entries), 'x'})
 	f.Add(byte(frameNoEntry), append([]byte{byte(entryGivenUp)}, givenUp{by: 1, silent: []int{2, 3}}.body()...))
 	f.Add(byte(frameNoEntry), append([]byte{byte(entryGivenUp)}, givenUp{by: 9}.body()...))
+	ended, _ := still()
+	ended.aborted = &Notice{From: 1, Reason: "why"}
+	ended.fate[4] = fate{status: Dead, by: 1, reason: "gone"}
+	for _, from := range []uint32{1, 4} {
+		f.Add(byte(frameNoEntry), ended.epitaphLocked(farewell{last: 3}).answer(hello{from: from, to: 2})[frameHeader:])
+	}
+	for _, frame := range framesBetweenRanks() {
+		f.Add(byte(frameNoEntry), append([]byte{byte(entryEnded)}, frame...))
+	}
 	f.Fuzz(func(t *testing.T, typ byte, body []byte) {
 		if h, err := parseHello(frameType(typ), body); err == nil {
 			require.Equal(t, makeFrame(frameType(typ), body), h.frame())
 		}
 		no, ok := parseWelcome(frameType(typ), body).(*noEntry)
+		if ok && no.entry == entryEnded {
+			s, links := still()
+			if err := s.heardEpitaph(1, body[1:]); err != nil {
+				require.ErrorAs(t, err, new(*protocolError))
+			}
+			require.LessOrEqual(t, s.gone, 4)
+			require.Equal(t, s.gone, len(s.fates))
+			for _, l := range links {
+				require.LessOrEqual(t, l.queued, 64*(len(body)+1<<10))
+			}
+		}
 		if ok && no.entry == entryGivenUp {
 			s, _ := still()
 			if err := s.noEntryHere(1, no); err == nil {

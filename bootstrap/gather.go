@@ -147,8 +147,11 @@ func (s *session) collectiveErrorLocked(op string, seq uint64) error {
 	if a := s.gathers.abandoned; a != 0 {
 		return fmt.Errorf("bootstrap %s: collective %d of this session was abandoned at its timeout, so the ranks' later ones no longer match: %w", op, a, ErrTimeout)
 	}
+	if err := s.deadLocked(op); err != nil { // most likely others closed because of that
+		return err
+	}
 	for r, f := range s.fate {
-		if f.status == Dead || f.status == Closed && f.last < seq {
+		if f.status == Closed && f.last < seq {
 			return s.peerErrorLocked(op, r)
 		}
 	}

@@ -29,16 +29,16 @@ type hub struct {
 
 	mu       sync.Mutex
 	sessions map[uint64]*session
-	waiting  []caller // oldest first
-	over     map[uint64]struct{}
-	overs    []uint64 // the keys of over, oldest first
+	waiting  []caller            // oldest first
+	over     map[uint64]*epitaph // by session
+	overs    []uint64            // the keys of over, oldest first
+	kept     int                 // bytes of what is in over
 	closed   bool
 }
 
 const (
 	maxWaiting = 1024               // callers for sessions that are not there yet; the oldest makes room
 	maxWait    = 2 * DefaultTimeout // longer than any caller waits itself
-	maxOver    = 4096               // ended sessions that are remembered
 	helloSize  = 17
 )
 
@@ -89,7 +89,7 @@ func parseHello(t frameType, body []byte) (hello, error) {
 func newHub(ln net.Listener, n Network, secret []byte, nonce [nonceSize]byte, seed uint64, log *slog.Logger) *hub {
 	h := &hub{
 		net: n, secret: secret, service: peerService + " " + hex.EncodeToString(nonce[:]), seed: seed, log: log, ln: ln,
-		sessions: map[uint64]*session{}, over: map[uint64]struct{}{},
+		sessions: map[uint64]*session{}, over: map[uint64]*epitaph{},
 	}
 	gate := &auth.Gate{Secret: secret, Service: h.service, Log: log}
 	h.wg.Go(func() {
@@ -119,7 +119,7 @@ func (h *hub) greet(conn net.Conn) {
 
 	h.mu.Lock()
 	s := h.sessions[hi.session]
-	_, over := h.over[hi.session]
+	end, over := h.over[hi.session]
 	if hi.use == forAsking {
 		h.mu.Unlock()
 		h.answer(conn, s != nil || over)
@@ -135,17 +135,21 @@ func (h *hub) greet(conn net.Conn) {
 		return
 	}
 	h.mu.Unlock()
-	h.take(s, c)
+	if s != nil {
+		h.take(s, c)
+	} else {
+		h.refuse(c, end.answer(hi))
+	}
 }
 
 // take gives c to s, or tells it that there is no entry.
 func (h *hub) take(s *session, c caller) {
-	no := noEntryFrame(entryOver, "its session is closed")
-	if s != nil {
-		if no = s.accept(c); no == nil {
-			return
-		}
+	if no := s.accept(c); no != nil {
+		h.refuse(c, no)
 	}
+}
+
+func (h *hub) refuse(c caller, no []byte) {
 	c.conn.SetDeadline(time.Now().Add(auth.Timeout))
 	c.conn.Write(no)
 	c.conn.Close()
@@ -213,15 +217,16 @@ func (h *hub) enter(s *session) error {
 	return nil
 }
 
-// leave ends the session's part in the hub, and the hub after the last one.
-func (h *hub) leave(s *session) {
+// leave ends the session's part in the hub, of which e is left, and the hub after the last one.
+func (h *hub) leave(s *session, e *epitaph) {
 	h.mu.Lock()
 	if h.sessions[s.id] == s {
 		delete(h.sessions, s.id)
-		h.over[s.id] = struct{}{}
-		if h.overs = append(h.overs, s.id); len(h.overs) > maxOver {
+		h.over[s.id] = e
+		h.overs = append(h.overs, s.id)
+		for h.kept += e.bytes(); len(h.overs) > maxOver || h.kept > maxEpitaphs; h.overs = h.overs[1:] {
+			h.kept -= h.over[h.overs[0]].bytes()
 			delete(h.over, h.overs[0])
-			h.overs = h.overs[1:]
 		}
 	}
 	last := len(h.sessions) == 0 && !h.closed

@@ -282,30 +282,10 @@ func (s *session) handle(l *link, t frameType, body []byte) error {
 			break
 		}
 		return s.messageArrived(l.peer, tag, f.b)
-	case frameAbort:
-		n, err := parseAbort(body, s.size)
-		if err != nil {
+	case frameAbort, frameDead, frameClosed:
+		if !s.heardNews(t, body, l) {
 			break
 		}
-		s.abort(n, l)
-		return nil
-	case frameDead:
-		rank, how, err := parseDead(body, s.size)
-		if err != nil || how.by == s.size {
-			break
-		}
-		s.rankDied(rank, how, l)
-		return nil
-	case frameClosed:
-		rank, w, err := parseClosed(body, s.size)
-		if err != nil {
-			break
-		}
-		if rank == l.peer {
-			l.bye = true
-			l.end() // its session takes nothing more; ours says so by ending, too
-		}
-		s.rankClosed(rank, w, l)
 		return nil
 	case frameQuestion:
 		number := f.u64()
@@ -324,12 +304,43 @@ func (s *session) handle(l *link, t frameType, body []byte) error {
 	return &protocolError{fmt.Sprintf("rank %d sent a frame of type %d with %d bytes that means nothing", l.peer, t, len(body))}
 }
 
+// heardNews acts on news that came over l, or over none, and reports whether they mean anything.
+func (s *session) heardNews(t frameType, body []byte, l *link) bool {
+	switch t {
+	case frameAbort:
+		n, err := parseAbort(body, s.size)
+		if err == nil {
+			s.abort(n, l)
+		}
+		return err == nil
+	case frameDead:
+		rank, how, err := parseDead(body, s.size)
+		if err != nil || how.by == s.size {
+			return false
+		}
+		s.rankDied(rank, how, l)
+		return true
+	case frameClosed:
+		rank, w, err := parseClosed(body, s.size)
+		if err != nil {
+			return false
+		}
+		if l != nil && rank == l.peer {
+			l.bye = true
+			l.end() // its session takes nothing more; ours says so by ending, too
+		}
+		s.rankClosed(rank, w, l)
+		return true
+	}
+	return false
+}
+
 // linkEnded classifies the end of a link.
 func (s *session) linkEnded(l *link, err error) {
 	var p *protocolError
 	switch {
 	case errors.As(err, &p):
-		s.abort(Notice{From: s.rank, Reason: fmt.Sprintf("rank %d (%s): %v", l.peer, s.addrs[l.peer], err)}, nil)
+		s.abort(Notice{From: s.rank, Ranks: []int{l.peer}, Reason: fmt.Sprintf("rank %d (%s): %v", l.peer, s.addrs[l.peer], err)}, nil)
 	case l.bye:
 	case errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded):
 		// We closed it.

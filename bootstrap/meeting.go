@@ -21,7 +21,7 @@ type meeting struct {
 const returnGrace = 500 * time.Millisecond
 
 // maxWord bounds what a rank says to the root once it has joined.
-const maxWord = maxReason + 64
+const maxWord = maxReason + 4*maxCulprits + 64
 
 // hear listens to a member until its connection ends, and reports whether it said goodbye.
 func (r *Root) hear(m *member, in *bufio.Reader) (bye bool, err error) {

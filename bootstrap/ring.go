@@ -26,7 +26,7 @@ func (s *session) accept(c caller) []byte {
 	from, to := int(c.hello.from), int(c.hello.to)
 	switch {
 	case s.closing:
-		return noEntryFrame(entryOver, "its session is closed")
+		return s.epitaph.answer(c.hello)
 	case to != s.rank || c.hello.to >= uint32(s.size):
 		return noEntryFrame(entryWrong, fmt.Sprintf("rank %d lives here, not rank %d", s.rank, to))
 	case c.hello.from >= uint32(s.size) || from == s.rank:
@@ -53,6 +53,7 @@ func (s *session) formRing(ctx context.Context) error {
 		return nil
 	}
 	nextRank, prevRank := (s.rank+1)%s.size, (s.rank+s.size-1)%s.size
+	start := time.Now()
 	conn, r, err := s.dial(ctx, "connect the ring", nextRank, forRing, s.sendErrorLocked)
 	s.mu.Lock()
 	prevIsHere, prevName := s.prev != nil, s.nameLocked(prevRank)
@@ -69,8 +70,8 @@ func (s *session) formRing(ctx context.Context) error {
 		changed := s.changed
 		s.mu.Unlock()
 		if err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("bootstrap: rank %d (%s) did not connect to %s in the ring (is there a firewall in between?): %w",
-				prevName, s.addrs[prevRank], s.addrs[s.rank], errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()))
+			err = &LateError{Op: "connect the ring", Missing: []int{prevName}, Elapsed: time.Since(start), Err: ctx.Err(),
+				What: fmt.Sprintf("rank %d (%s) did not connect to %s (is there a firewall in between?)", prevName, s.addrs[prevRank], s.addrs[s.rank])}
 		}
 		if err != nil {
 			return err
@@ -156,6 +157,11 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 			}
 			conn.Close()
 		}
+		var refused *noEntry
+		var wrong error
+		if errors.As(err, &refused) && refused.entry == entryEnded {
+			wrong = s.heardEpitaph(to, []byte(refused.reason))
+		}
 		s.mu.Lock()
 		over := check(op, to)
 		formed, name := s.formed, s.nameLocked(to)
@@ -163,9 +169,10 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 		if over != nil {
 			return nil, nil, over
 		}
-		var refused *noEntry
 		var gone *PeerError
 		switch {
+		case wrong != nil:
+			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, name, address, wrong)
 		case errors.As(err, &refused) && refused.entry == entryGivenUp:
 			if err := s.noEntryHere(to, refused); err != nil {
 				return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s: %w", op, name, address, err)
@@ -180,7 +187,7 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 		case errors.As(err, &refused) && refused.entry == entryWrong:
 			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s does not let this rank in: %s", op, name, address, refused.reason)
 		case errors.As(err, &refused):
-			gone = &PeerError{Op: op, Rank: name, Addr: address, Status: Closed, Reason: refused.reason}
+			gone = &PeerError{Op: op, Rank: name, Addr: address, Status: Closed, Reason: refused.Error()}
 			if formed {
 				return nil, nil, gone
 			}
@@ -201,8 +208,8 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 			last = err
 		}
 		if ctx.Err() != nil || !pause.wait(ctx) {
-			return nil, nil, fmt.Errorf("bootstrap %s: rank %d at %s was not reached in %v: %w (last error: %w)", op, name, address,
-				time.Since(start).Round(time.Millisecond), errors.Join(timeoutUnlessCancelled(ctx.Err()), ctx.Err()), firewallHint(last))
+			return nil, nil, &LateError{Op: op, Missing: []int{name}, Elapsed: time.Since(start), Err: ctx.Err(), Last: firewallHint(last),
+				What: fmt.Sprintf("rank %d at %s was not reached", name, address)}
 		}
 	}
 }
@@ -210,7 +217,7 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 // noEntry is a peer's answer that its session does not let us in.
 type noEntry struct {
 	entry  entry
-	reason string // with entryGivenUp: givenUp
+	reason string // with entryGivenUp: givenUp; with entryEnded: frames
 }
 
 type entry uint8
@@ -219,6 +226,7 @@ const (
 	entryOver    entry = iota // the session is over, or was never there
 	entryWrong                // who calls has no business there
 	entryGivenUp              // who calls was given up
+	entryEnded                // the session is over, with news of it
 	entries
 )
 
@@ -249,7 +257,12 @@ func noEntryFrame(e entry, reason string) []byte {
 	return makeFrame(frameNoEntry, append([]byte{byte(e)}, reason...))
 }
 
-func (e *noEntry) Error() string { return e.reason }
+func (e *noEntry) Error() string {
+	if e.entry == entryEnded {
+		return "its session is closed"
+	}
+	return e.reason
+}
 
 // call says hello and waits for the welcome.
 func (s *session) call(ctx context.Context, conn net.Conn, to int, use purpose) (*bufio.Reader, error) {

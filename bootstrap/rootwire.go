@@ -7,7 +7,7 @@ import (
 )
 
 // protocolVersion changes whenever a frame does. It is the first thing in a joinRequest, so that any release can read it.
-const protocolVersion = 3
+const protocolVersion = 4
 
 // The services that the handshakes are bound to.
 const (

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -72,7 +73,8 @@ type Session interface {
 	Agree(ctx context.Context) (alive []int, err error)
 
 	// Abort ends every call under way or to come on all members with an [*AbortedError], as far as they can be reached. The first
-	// reason wins. The session is then still to be closed.
+	// reason wins. Whom it blames is told, too, if it has, or wraps what has, a method Culprits() []int, as errors of this package do. The
+	// session is then still to be closed.
 	Abort(reason error)
 	// Aborted returns a channel that gives one Notice when the session is aborted; it is closed after that, and by Close.
 	Aborted() <-chan Notice
@@ -85,6 +87,7 @@ type Session interface {
 // Notice says who aborted a session and why.
 type Notice struct {
 	From   int
+	Ranks  []int // whom the reason blames, at most 64; nil: it does not say
 	Reason string
 }
 
@@ -143,6 +146,7 @@ type session struct {
 	word       func() uint64 // or nil: what Close says
 	outer      []int         // of one that Sub makes: the members' numbers in the session that it was called on
 	closing    bool
+	epitaph    *epitaph      // once it is closing
 	closed     chan struct{} // closed when Close is done
 	notices    chan Notice
 	links      map[*link]struct{}
@@ -231,7 +235,11 @@ func (s *session) usableLocked(op string) error {
 		return fmt.Errorf("bootstrap %s: %w", op, ErrClosed)
 	}
 	if s.aborted != nil {
-		return &AbortedError{Op: op, Notice: Notice{From: s.nameLocked(s.aborted.From), Reason: s.aborted.Reason}}
+		n := Notice{From: s.nameLocked(s.aborted.From), Reason: s.aborted.Reason}
+		for _, r := range s.aborted.Ranks {
+			n.Ranks = append(n.Ranks, s.nameLocked(r))
+		}
+		return &AbortedError{Op: op, Notice: n}
 	}
 	return nil
 }
@@ -242,6 +250,19 @@ func (s *session) nameLocked(rank int) int {
 		return rank
 	}
 	return s.outer[rank]
+}
+
+// numbersLocked undoes nameLocked. Ranks that are not in this session are left out.
+func (s *session) numbersLocked(names []int) (ranks []int) {
+	for _, r := range names {
+		if !s.formed && s.outer != nil {
+			r = slices.Index(s.outer, r)
+		}
+		if r >= 0 && r < s.size {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
 }
 
 func (s *session) peerErrorLocked(op string, rank int) error {
@@ -258,6 +279,7 @@ func (s *session) reasonLocked(f fate) string {
 }
 
 func (s *session) Close() error {
+	s.lastCall()
 	s.mu.Lock()
 	word := s.word
 	s.mu.Unlock()
@@ -271,8 +293,8 @@ func (s *session) Close() error {
 		<-s.closed
 		return nil
 	}
-	s.closing = true
 	w.last = s.gathers.completed
+	s.closing, s.epitaph = true, s.epitaphLocked(w)
 	linger := lingerClose
 	if s.aborted != nil || !s.formed { // nothing is queued that anybody wants
 		linger = lingerAbort
@@ -292,7 +314,7 @@ func (s *session) Close() error {
 	s.leaveRoot()
 	s.cancel()
 	if s.hub != nil {
-		s.hub.leave(s) // no link comes in after this
+		s.hub.leave(s, s.epitaph) // no link comes in after this
 	}
 	cut := time.AfterFunc(linger, func() {
 		s.mu.Lock()

@@ -124,6 +124,7 @@ func (s *session) form(ctx context.Context, op string) error {
 	if s.size > 1 {
 		s.wg.Go(s.keepVigil)
 	}
+	start := time.Now()
 	meeting, stop := s.whileWhole(ctx)
 	err := s.formRing(meeting)
 	if err == nil {
@@ -150,7 +151,8 @@ func (s *session) form(ctx context.Context, op string) error {
 	}
 	if ctx.Err() != nil && !errors.Is(err, ErrAborted) {
 		if absent := s.absent(); len(absent) > 0 {
-			err = fmt.Errorf("ranks %s have not called %s with this list of ranks: %w", formatRanks(absent), op, err)
+			err = &LateError{Op: op, Missing: absent, Elapsed: time.Since(start), Err: ctx.Err(), Last: err,
+				What: fmt.Sprintf("ranks %s have not called %s with this list of ranks", formatRanks(absent), op)}
 		}
 	}
 	s.Abort(err)

@@ -148,6 +148,10 @@ func TestUC27_SubThatNeverMeets(t *testing.T) {
 			_, err := sessions[r].Sub(ctx, []int{0, 1, 2, 3})
 			assert.ErrorContains(t, err, "ranks 2 have not called Sub with this list of ranks", "rank %d", r)
 			assert.ErrorContains(t, err, "its key")
+			var blames interface{ Culprits() []int } // who found out, and who was told
+			if assert.ErrorAs(t, err, &blames, "rank %d", r) {
+				assert.Equal(t, []int{2}, blames.Culprits(), "rank %d: %v", r, err)
+			}
 			assert.True(t, errors.Is(err, bootstrap.ErrTimeout) || errors.Is(err, bootstrap.ErrAborted) || errors.Is(err, context.DeadlineExceeded), "%v", err)
 			assert.Less(t, time.Since(start), 9*time.Second)
 			// The parent is as it was.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gccl-project/gccl/bootstrap"
@@ -51,23 +49,12 @@ func causeOf(err error) *cause {
 	if errors.Is(err, bootstrap.ErrDead) {
 		c.class = "peer gone"
 	}
-	var gone *bootstrap.PeerError
-	if errors.As(err, &gone) {
-		c.class, c.ranks = "peer gone", []int{gone.Rank}
+	if errors.As(err, new(*bootstrap.PeerError)) {
+		c.class = "peer gone"
 	}
-	var late *bootstrap.LateError
-	if errors.As(err, &late) && !errors.Is(err, context.Canceled) {
-		c.ranks = late.Missing
-	}
-	var missing *bootstrap.MissingError
-	if errors.As(err, &missing) {
-		if c.ranks = missing.Missing; len(c.ranks) == 0 { // else who left may only have given up on them before us
-			c.ranks = missing.Left
-		}
-	}
-	var refused *bootstrap.RefusedError
-	if errors.As(err, &refused) {
-		c.ranks = refused.Ranks
+	var blames interface{ Culprits() []int } // bootstrap's errors do
+	if errors.As(err, &blames) {
+		c.ranks = blames.Culprits()
 	}
 	if errors.Is(err, bootstrap.ErrTimeout) && !errors.Is(err, context.Canceled) {
 		c.class = "timeout"
@@ -99,31 +86,25 @@ func (c *cause) Error() string {
 	return s
 }
 
-// wire is what ranks tell each other: "mismatch; ranks [2]; words".
+// Culprits is for bootstrap, which tells the others.
+func (c *cause) Culprits() []int { return c.ranks }
+
+// wire is what ranks tell each other, with the culprits: "mismatch; words".
 type wire struct{ *cause }
 
-func (w wire) Error() string { return fmt.Sprintf("%s; ranks %v; %s", w.class, w.ranks, w.text) }
+func (w wire) Error() string { return w.class + "; " + w.text }
 
 // Unwrap returns the class.
 func (c *cause) Unwrap() error { return classes[c.class] }
 
 // parseCause reads what another rank's session was aborted with.
 func parseCause(n bootstrap.Notice) *cause {
-	c := &cause{text: n.Reason, from: n.From}
-	class, rest, ok1 := strings.Cut(n.Reason, "; ranks [")
-	ranks, text, ok2 := strings.Cut(rest, "]; ")
-	if !ok1 || !ok2 || class != "" && classes[class] == nil {
-		if strings.Contains(n.Reason, context.Canceled.Error()) {
-			c.class = "canceled"
-		}
-		return c
+	c := &cause{ranks: n.Ranks, text: n.Reason, from: n.From}
+	class, text, ok := strings.Cut(n.Reason, "; ")
+	if ok && (class == "" || classes[class] != nil) {
+		c.class, c.text = class, text
+	} else if strings.Contains(n.Reason, context.Canceled.Error()) {
+		c.class = "canceled"
 	}
-	c.class, c.text = class, text
-	for _, word := range strings.Fields(ranks) {
-		if r, err := strconv.Atoi(word); err == nil {
-			c.ranks = append(c.ranks, r)
-		}
-	}
-	slices.Sort(c.ranks)
 	return c
 }

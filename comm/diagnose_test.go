@@ -119,5 +119,9 @@ func TestCauseOverTheWire(t *testing.T) {
 }
 
 func noticeOf(from int, err error) bootstrap.Notice {
-	return bootstrap.Notice{From: from, Reason: err.Error()}
+	n := bootstrap.Notice{From: from, Reason: err.Error()}
+	if w, ok := err.(wire); ok {
+		n.Ranks = w.Culprits()
+	}
+	return n
 }

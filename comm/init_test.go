@@ -3,6 +3,7 @@ package comm_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -124,4 +125,46 @@ func TestCallAfterAPeerClosed(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A message that needs a rank which closed, and never was at the other end, fails within a second of that, whether it waits already or
+// begins later; where the rank's endpoint still answers, too.
+func TestMessageWithAPeerThatClosed(t *testing.T) {
+	check := func(t *testing.T, comms []*comm.Comm, before bool, bound time.Duration) {
+		children, errs := make([]*comm.Comm, len(comms)), make([]error, len(comms))
+		each(len(comms), func(r int) { children[r], errs[r] = comms[r].Split(background, 0, 0) })
+		require.NoError(t, errors.Join(errs...))
+		defer each(len(comms), func(r int) { children[r].Close() })
+		closed := make(chan time.Time, 1)
+		leave := func() {
+			children[2].Close()
+			closed <- time.Now()
+		}
+		if before {
+			leave()
+			time.Sleep(time.Second)
+		} else {
+			defer time.AfterFunc(time.Second, leave).Stop()
+		}
+		began := time.Now()
+		err := comm.Recv(background, children[0], []float32{0}, 2)
+		if at := <-closed; at.After(began) {
+			began = at
+		}
+		var e *comm.Error
+		require.ErrorAs(t, err, &e)
+		require.ErrorIs(t, err, transport.ErrGone)
+		require.Equal(t, []int{2}, e.Ranks)
+		require.Less(t, time.Since(began), bound)
+	}
+	for _, before := range []bool{true, false} {
+		t.Run(fmt.Sprintf("mem-%v", before), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { check(t, newHosts(t, 4).comms, before, time.Second) })
+		})
+		for _, name := range []string{"shm", "tcp"} {
+			t.Run(fmt.Sprintf("%s-%v", name, before), func(t *testing.T) {
+				check(t, world(t, 3, transports()[name]), before, 4*time.Second) // a second, on a machine that is not loaded
+			})
+		}
+	}
 }

@@ -3,6 +3,7 @@ package comm_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,23 @@ func TestShrinkExcludes(t *testing.T) {
 			one := []int64{1}
 			if err := comm.AllReduce(background, small, one, one, kernels.Sum); err != nil || one[0] != 3 {
 				t.Errorf("rank %d: %d, %v", r, one[0], err)
+			}
+		})
+	})
+}
+
+// A smaller communicator that one of its ranks does not come to fails on all others, whose errors hold its number and not only its name.
+func TestShrinkThatNeverMeets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts(t, 5)
+		each(5, func(r int) {
+			if r == 1 || r == 3 { // excluded, and the one that does not come
+				return
+			}
+			_, err := h.comms[r].Shrink(background, 1)
+			var e *comm.Error
+			if !errors.As(err, &e) || !errors.Is(err, comm.ErrAborted) || !slices.Equal(e.Ranks, []int{3}) {
+				t.Errorf("rank %d: %v, want an error whose Ranks are [3]", r, err)
 			}
 		})
 	})

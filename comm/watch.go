@@ -23,6 +23,7 @@ const (
 	hearsay   = 2 * time.Second        // a rank that lost a connection waits so long for word of why
 	firsthand = 250 * time.Millisecond // shorter if the connection was not closed by that rank, but broke
 	onTheWay  = 5 * time.Second        // a rank that closed may have sent what we need, and it arrives so much later
+	unmet     = 400 * time.Millisecond // the same of one that we never heard of on the message's connection: its data and this news are as fast
 	juryEvery = 50 * time.Millisecond
 	juryFor   = 500 * time.Millisecond // ranks that have not called by then do not count; shorter than hearsay
 	lastWords = 100 * time.Millisecond // calls in flight may end so long after the death of a rank: what it sent may be there
@@ -37,9 +38,10 @@ type health struct {
 	judged    chan struct{} // closed by the watcher when it ends
 	judgement *cause        // set before: whose fault it was; nil: nobody's, or failed says it
 
-	stuck atomic.Pointer[stuck] // the call that was last seen to stand still
-	look  chan struct{}         // one token: stuck is worth looking into
-	found struct {              // by the watcher, when it last looked
+	stuck    atomic.Pointer[stuck] // the call that was last seen to stand still
+	departed atomic.Int64          // when a rank was last found to have closed, in ns since 1970
+	look     chan struct{}         // one token: stuck is worth looking into
+	found    struct {              // by the watcher, when it last looked
 		seq     uint64
 		call    agreed
 		finding finding
@@ -96,6 +98,8 @@ func (c *Comm) watch() {
 				fates = nil
 			} else if f.Status == bootstrap.Dead && death == nil {
 				death, doom = deathOf(f), time.After(lastWords)
+			} else if f.Status == bootstrap.Closed {
+				c.departed.Store(time.Now().UnixNano())
 			}
 		case <-doom:
 			c.fail(death)
@@ -245,8 +249,10 @@ func deathOf(f bootstrap.Fate) *cause {
 // time, and never fails the call itself.
 func (c *Comm) stalled(call *engine.Call, elapsed time.Duration, peers []int) error {
 	r := call.Note.(*run)
+	// Has anybody closed since we were last asked? Twice for what came just then is better than never.
+	news := c.departed.Load() >= time.Now().Add(r.elapsed-elapsed-10*time.Millisecond).UnixNano()
 	r.elapsed = elapsed
-	if elapsed < r.nextLook {
+	if elapsed < r.nextLook && !news {
 		return nil
 	}
 	limits := c.family.cfg
@@ -286,16 +292,19 @@ func (c *Comm) investigate() {
 		// What was found shortly before: by now others may have given up as well, and say nothing.
 		f = c.found.finding
 	}
+	patience := onTheWay
+	switch {
+	case !slices.ContainsFunc(f.ranks, func(r int) bool { return slices.Contains(k.peers, r) }):
+		patience += onTheWay / 2 // the rank that waits for those who left can say more
+	case k.lane >= 0 && f.class == "left" && !c.met(k.peers[0]):
+		patience = unmet
+	}
 	if f.class != "left" {
 		c.found.gone = time.Time{}
 	} else if c.found.gone.IsZero() || c.found.seq != k.seq || c.found.call != k.call {
-		c.found.gone, c.found.again = time.Now(), time.After(onTheWay)
+		c.found.gone, c.found.again = time.Now(), time.After(patience)
 	} else {
-		c.found.again = time.After(onTheWay / 2)
-	}
-	patience := onTheWay
-	if !slices.ContainsFunc(f.ranks, func(r int) bool { return slices.Contains(k.peers, r) }) {
-		patience += onTheWay / 2 // the rank that waits for those who left can say more
+		c.found.again = time.After(patience / 2)
 	}
 	c.found.seq, c.found.call, c.found.finding = k.seq, k.call, f
 	what := fmt.Sprintf("%v (sequence %d) of rank %d waited %v for ranks %v", k.call, k.seq, c.rank, k.since.Round(time.Millisecond), f.ranks)
@@ -315,6 +324,15 @@ func (c *Comm) investigate() {
 	case k.since >= limits.WarnAfter:
 		c.family.log.Warn("a call waits", "comm", c.name(), "call", k.call.String(), "seq", k.seq, "for", k.since.Round(time.Millisecond), "ranks", f.ranks, "because", f.text)
 	}
+}
+
+// met reports whether a peer has been at the other end of the connection for messages with it.
+func (c *Comm) met(peer int) (yes bool) {
+	c.family.driver.Exclusive(func() {
+		conn := c.conns[transport.Key{Comm: c.id, Channel: transport.PointToPoint, Self: int32(c.rank), Peer: int32(peer)}]
+		yes = conn != nil && conn.Met()
+	})
+	return yes
 }
 
 func (c *Comm) over(k *stuck) bool {

@@ -279,6 +279,31 @@ func TestUC53_BondFlows(t *testing.T) {
 	require.Equal(t, 1, bond.Flows())
 }
 
+// FuzzACS: whatever a device has as its configuration space.
+func FuzzACS(f *testing.F) {
+	for _, length := range []int{0, 32, 64, 256, 260, 4096} {
+		f.Add(topologytest.ConfigSpace(0x1d, length))
+		f.Add(topologytest.ConfigSpace(-1, length))
+	}
+	round := topologytest.ConfigSpace(0x1d, 4096) // capabilities that go round in a circle
+	for at := 0x100; at < 0x200; at += 4 {
+		copy(round[at:], []byte{1, 0, 1, 0x10})
+	}
+	f.Add(round)
+	plain := make([]byte, 64)
+	plain[0x34] = 0x40
+	f.Add(plain)
+	f.Add(append(plain, 0x10, 0, 0, 0))
+	f.Add(append(plain, 1, 0x40, 0, 0))
+	f.Fuzz(func(t *testing.T, config []byte) {
+		acs, err := ParseACS(config)
+		if err != nil {
+			require.Equal(t, ACS{}, acs)
+		}
+		_ = acs.State()
+	})
+}
+
 func TestUC66_ACS(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(string(read(t, "testdata/acs/acsctl.tsv"))) {

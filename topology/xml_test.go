@@ -297,6 +297,15 @@ func FuzzXML(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(read(f, s))
 	}
+	for _, s := range []string{
+		``, `<topology/>`, `<system/><system/>`, `<system version="1"><cpu><c2c count="1"/></cpu></system>`, `<system version="1"><gpu><c2c bw="1"/></gpu></system>`,
+		`<system version="1">` + strings.Repeat("<pci>", 70), `<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink target="x" count="-1"/></gpu></pci></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink tclass="0x068000" count="1"/><c2c bw="-1" count="2"/></gpu></pci></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink tclass="0x068000" count="1"/><c2c bw="10" count="2"/></gpu><nic><net dev="1"/></nic></pci></cpu></system>`,
+		`<system version="x">`, `<system><cpu numaid="y"/></system>`, `<system><nic/></system>`, `<system><net/></system>`, `<system><gpu/></system>`,
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := ParseXML(bytes.NewReader(b))
 		if err != nil {

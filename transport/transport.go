@@ -123,6 +123,10 @@ type Conn interface {
 	Stream(i int) Stream
 	// Peer describes the other end for errors and logs: "rank 3 at 192.0.2.1:4711".
 	Peer() string
+	// Met reports whether the peer's user has been at the other end, as far as we
+	// have looked: that the endpoints are connected does not mean that. Of one
+	// that went away and was never met, nothing can be on its way for long.
+	Met() bool
 	// Close ends the connection in both directions once what was sent has been
 	// handed over or the peer is known to be gone; the peer's streams get ErrGone
 	// when they have read what was sent before. The memory of all that was sent is

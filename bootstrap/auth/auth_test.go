@@ -179,7 +179,9 @@ func TestSilencePastTheTimeout(t *testing.T) {
 // Whatever a stranger sends, a server answers with an error: never a panic, never success, never a wait past the end.
 func FuzzServer(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
+	f.Add([]byte("GET"))
 	f.Add([]byte(magic))
+	f.Add([]byte(magic + "short"))
 	f.Add(append([]byte(magic), make([]byte, 64)...))
 	f.Add(append([]byte(magic), make([]byte, 200)...))
 	f.Fuzz(func(t *testing.T, says []byte) {
@@ -190,6 +192,27 @@ func FuzzServer(f *testing.F) {
 				return err
 			},
 			func(n net.Conn) error { return Server(n, []byte("k"), "x") },
+		)
+		require.Error(t, err)
+	})
+}
+
+// The same of a server that does not know the secret.
+func FuzzClient(f *testing.F) {
+	f.Add([]byte("220 mail ESMTP\r\n"))
+	f.Add([]byte(magic))
+	f.Add([]byte(magic + "short"))
+	f.Add(append([]byte(magic), make([]byte, nonceSize)...))
+	f.Add(append([]byte(magic), make([]byte, nonceSize+macSize)...))
+	f.Add(append([]byte(magic), make([]byte, 200)...))
+	f.Fuzz(func(t *testing.T, says []byte) {
+		err, _ := both(
+			func(n net.Conn) error { return Client(n, []byte("k"), "x") },
+			func(n net.Conn) error {
+				go io.Copy(io.Discard, n)
+				_, err := n.Write(says)
+				return err
+			},
 		)
 		require.Error(t, err)
 	})

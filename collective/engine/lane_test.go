@@ -20,6 +20,7 @@ type echo struct {
 
 func (e *echo) Stream(int) transport.Stream              { return e }
 func (e *echo) Peer() string                             { return "echo" }
+func (e *echo) Met() bool                                { return true }
 func (e *echo) Close() error                             { return nil }
 func (e *echo) Send(uint32, transport.Buf) (bool, error) { e.sent++; return true, nil }
 func (e *echo) Sent() (uint64, error)                    { return e.sent, nil }

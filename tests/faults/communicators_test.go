@@ -192,10 +192,7 @@ func splits(r *cluster.Rank) {
 		if d := time.Since(start); d > 15*time.Second {
 			return fmt.Errorf("took %v", d)
 		}
-		if !strings.Contains(err.Error(), "2") || !strings.Contains(err.Error(), "rank") {
-			return fmt.Errorf("does not name rank 2: %w", err)
-		}
-		return nil
+		return blames(err, comm.ErrAborted, 2)
 	})
 }
 

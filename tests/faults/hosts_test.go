@@ -231,7 +231,7 @@ func TestUC25_PortRangeOfAJob(t *testing.T) {
 		name          string
 		ranks, ports  int
 		joined, spoke int64
-	}{{"enough", 4, 12, 4, 0}, {"too few", 4, 3, 0, 1}} {
+	}{{"enough", 4, 12, 4, 0}, {"too few", 8, 4, 0, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			res := cluster.Run(t, cluster.Launch{Job: "ranged", Ranks: c.ranks, Env: []string{"GCCL_TRANSPORT=tcp", fmt.Sprintf("GCCL_PORT_RANGE=%d-%d", low, low+c.ports-1)}})
 			var joined, few int64

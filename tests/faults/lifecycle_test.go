@@ -26,6 +26,7 @@ const reinits = 50
 func again(r *cluster.Rank) {
 	before := baseline()
 	var early held
+	var start int64
 	rng := rand.New(rand.NewPCG(9, 0)) // the same on all ranks
 	for i := range reinits {
 		how, patience := rng.IntN(3), time.Duration(5+rng.IntN(120))*time.Millisecond
@@ -78,9 +79,13 @@ func again(r *cluster.Rank) {
 		if i == 5 {
 			time.Sleep(100 * time.Millisecond)
 			early = holding()
+			_, start = weight()
 		}
 	}
 	r.Case("flat", func(*cluster.Case) error {
+		if _, now := weight(); now > start+64<<20 {
+			return fmt.Errorf("%d MiB resident after %d inits, %d after 5", now>>20, 2*reinits, start>>20)
+		}
 		if err := settles(before, 2); err != nil {
 			return err
 		}

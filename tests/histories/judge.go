@@ -138,7 +138,6 @@ func numbers(ranks []int) (s []string) {
 }
 
 var (
-	ranksText = regexp.MustCompile(`; ranks \[([0-9 ]*)\]; `)
 	tieText   = regexp.MustCompile(`(?:^|: )rank (\d+) called [^;,]*, but ranks \[(\d+)\] called`)
 	leftText  = regexp.MustCompile(`joined and left again: ([0-9, -]+)`)
 	otherText = regexp.MustCompile(`rank (\d+) (?:at \S+|\(\S+\)) (?:was not reached|is dead|is closed|did not connect)`)
@@ -171,10 +170,6 @@ func (o outcome) blamed(j *job) (ranks []int) {
 			if strings.Contains(o.err.Error(), errStop.Error()) && !strings.Contains(o.err.Error(), "gave up") {
 				in(members, call.Rank)
 			}
-			if m := otherText.FindStringSubmatch(o.err.Error()); m != nil {
-				q, _ := strconv.Atoi(m[1])
-				in(members, q)
-			}
 		}
 		if len(ranks) > 0 || call.Op != "init" {
 			return ranks
@@ -189,11 +184,8 @@ func (o outcome) blamed(j *job) (ranks []int) {
 	)
 	switch {
 	case errors.As(o.err, &aborted):
-		if m := ranksText.FindStringSubmatch(aborted.Notice.Reason); m != nil && m[1] != "" {
-			for _, w := range strings.Fields(m[1]) {
-				q, _ := strconv.Atoi(w)
-				in(o.members, q)
-			}
+		if len(aborted.Notice.Ranks) > 0 {
+			in(o.members, aborted.Notice.Ranks...)
 		} else if strings.Contains(aborted.Notice.Reason, context.Canceled.Error()) {
 			in(o.members, aborted.Notice.From)
 		} else if m := otherText.FindStringSubmatch(aborted.Notice.Reason); m != nil {

@@ -66,6 +66,7 @@ func (e *endpoint) Conn(k transport.Key, address []byte) (transport.Conn, error)
 	}
 	c := &conn{endpoint: e, key: k, peer: peer, peerID: id}
 	c.link, c.side = n.link(k, e.id, id, e.options.Streams)
+	c.link.asked[c.side].Store(true)
 	c.streams = make([]stream, e.options.Streams)
 	for i := range c.streams {
 		c.streams[i] = stream{conn: c, index: i, out: &c.link.queues[c.side][i], in: &c.link.queues[1-c.side][i]}

@@ -19,7 +19,8 @@ type linkKey struct {
 type link struct {
 	key    linkKey
 	hosts  [2]string
-	queues [2][]queue // [side that sends][stream]
+	queues [2][]queue     // [side that sends][stream]
+	asked  [2]atomic.Bool // this side has a conn
 	closed [2]atomic.Bool
 	broken atomic.Bool // by a Hook's Reset, or Network.Kill
 
@@ -109,6 +110,8 @@ type conn struct {
 func (c *conn) Stream(i int) transport.Stream { return &c.streams[i] }
 
 func (c *conn) Peer() string { return peerName(c.key, c.peerID) }
+
+func (c *conn) Met() bool { return c.link.asked[1-c.side].Load() }
 
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {

@@ -65,6 +65,11 @@ func FuzzAddress(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(b)
 	f.Add([]byte("not an address"))
+	f.Add(append([]byte{addressVersion + 1}, b[1:]...))
+	for _, n := range []int{len(b) - 1, len(b) - 20, 45, 46, 50} {
+		f.Add(b[:n:n])
+	}
+	f.Add(append(b[:len(b):len(b)], 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {

@@ -59,6 +59,9 @@ func (c *conn) Peer() string {
 	return fmt.Sprintf("rank %d (pid %d on %q)", c.key.Peer, c.p.address.pid, c.p.address.identity.HostName)
 }
 
+// Met reports whether the peer has an entry for the connection.
+func (c *conn) Met() bool { return c.remote != nil }
+
 func (c *conn) wrap(op string, err error) error {
 	return &transport.PeerError{Transport: "shm", Key: c.key, Peer: c.Peer(), Op: op, Err: err}
 }

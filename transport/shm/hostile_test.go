@@ -34,6 +34,13 @@ func FuzzHostilePeer(f *testing.F) {
 			return e
 		}
 		us, peer := open(), open()
+		if rng.IntN(4) == 0 { // before we looked
+			h := peer.seg.bytes(0, firstPieceAt)
+			binary.LittleEndian.PutUint32(h[rng.IntN(firstPieceAt/4)*4:], rng.Uint32())
+			if us.Reach(t.Context(), peer.Address()) != nil {
+				return
+			}
+		}
 		require.NoError(t, us.Reach(t.Context(), peer.Address()))
 		var x, y [2]transport.Conn
 		for i := range x {
@@ -46,7 +53,7 @@ func FuzzHostilePeer(f *testing.F) {
 		out := filled(3000, 2)
 		for range 300 {
 			if rng.IntN(3) > 0 {
-				scribble(rng, peer)
+				scribble(rng, peer, y[rng.IntN(2)].(*conn).ring)
 			}
 			i := rng.IntN(2)
 			s := x[i].Stream(rng.IntN(2))
@@ -83,11 +90,14 @@ func FuzzHostilePeer(f *testing.F) {
 }
 
 // scribble changes something in the used part of the peer's own segment: random
-// bytes, or words that are dangerous where they are offsets, counts or numbers.
-func scribble(rng *rand.Rand, e *Endpoint) {
+// bytes, or words that are dangerous where they are offsets, counts or numbers,
+// or flags of messages. Many of them in the first lines of a connection's rings.
+func scribble(rng *rand.Rand, e *Endpoint, ring int64) {
 	used := int64(96 << 10)
 	var at int64
-	switch rng.IntN(3) {
+	switch rng.IntN(4) {
+	case 2:
+		at = ring + rng.Int64N(4)*lineBytes + rng.Int64N(2)*streamBytes
 	case 0:
 		at = rng.Int64N(firstPieceAt + 8*entryBytes)
 	case 1:
@@ -105,6 +115,11 @@ func scribble(rng *rand.Rand, e *Endpoint) {
 		words := []uint64{0, 1, 63, 64, 4096, headerBytes, uint64(e.seg.size) - 64, uint64(e.seg.size) - 1, uint64(e.seg.size),
 			math.MaxInt64, math.MaxUint64, 1 << 63, uint64(rng.Int64N(e.seg.size)), uint64(rng.Int64N(e.seg.size)) / 64 * 64, 3000 | farBit, 8}
 		binary.LittleEndian.PutUint64(b[:8], words[rng.IntN(len(words))])
+		if rng.IntN(2) == 0 { // a message: its number and tag, its length, where it is
+			binary.LittleEndian.PutUint64(b[:8], uint64(rng.IntN(4))<<32|uint64(rng.IntN(2)))
+			binary.LittleEndian.PutUint64(b[8:], []uint64{8, 100, 3000, 3000 | farBit, lengthMask, lengthMask | farBit}[rng.IntN(6)])
+			binary.LittleEndian.PutUint64(b[16:], words[rng.IntN(len(words))])
+		}
 	default:
 		b[rng.IntN(8)] ^= 1 << rng.IntN(8)
 	}

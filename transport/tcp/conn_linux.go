@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gccl-project/gccl/transport"
@@ -44,6 +45,16 @@ func newConn(e *endpoint, k transport.Key, a address) *conn {
 func (c *conn) Stream(i int) transport.Stream { return &c.streams[i] }
 
 func (c *conn) Peer() string { return c.peer }
+
+// Met reports whether anything came that only the peer's user can have sent.
+func (c *conn) Met() bool {
+	for i := range c.streams {
+		if s := &c.streams[i]; s.rx.first > 0 || s.tx.acked > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.flows, func(f flow) bool { return f.bye || f.w > f.r })
+}
 
 func (c *conn) wrap(op string, err error) error {
 	return &transport.PeerError{Transport: Name, Key: c.key, Peer: c.peer, Op: op, Err: err}

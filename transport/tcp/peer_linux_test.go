@@ -181,8 +181,15 @@ func TestByteByByte(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 8, 0, 8, 0, 0}, uint64(0))
 	f.Add([]byte{0, 0, 0, 8, 0, 8, 0, 0, 0, 1, 0, 8, 0, 8, 64, 0, 1, 0, 0, 0, 0, 0, 0, 3}, uint64(1))
+	f.Add([]byte{0, 0, 0, 8, 0, 8, 0, 0, 0, 1, 0, 8, 0, 8, 64, 0}, uint64(3))
+	f.Add([]byte{0, 0, 0, 200, 0, 100, 0, 0, 0, 0, 100, 200, 0, 100, 0, 0}, uint64(2)) // in two pieces
+	f.Add([]byte{0, 0, 0, 200, 0, 100, 0, 0, 0, 0, 100, 201, 0, 100, 0, 0}, uint64(2)) // that contradict each other
+	f.Add([]byte{0, 0, 0, 8, 0, 8, 255, 255}, uint64(0))                               // outside of the window
+	f.Add([]byte{0, 0, 0, 8, 9, 8, 0, 0}, uint64(0))                                   // credit for nothing
+	f.Add([]byte{0, 5, 0, 8, 0, 8, 0, 0}, uint64(0))                                   // out of order
+	f.Add([]byte{0x70, 0, 0, 0, 1, 0, 0, 0}, uint64(5))
 	f.Fuzz(func(t *testing.T, script []byte, seed uint64) {
-		o := transport.Options{Streams: 2, MaxMessage: 4096}
+		o := transport.Options{Streams: 2, MaxMessage: 4096, Checksum: seed%4 == 3}
 		h := newHostile(t, o)
 		defer h.close()
 		r := rand.New(rand.NewPCG(seed, 0))

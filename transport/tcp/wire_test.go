@@ -79,6 +79,9 @@ func TestAddress(t *testing.T) {
 func FuzzAddress(f *testing.F) {
 	f.Add(address{netip.MustParseAddrPort("10.1.2.3:5"), 7}.bytes())
 	f.Add(address{netip.MustParseAddrPort("[fe80::1]:5"), 7}.bytes())
+	f.Add([]byte("gccl-udp"))
+	f.Add(append([]byte("gccl-tcp"), make([]byte, 40)...))
+	f.Add(address{netip.MustParseAddrPort("10.0.0.1:0"), 1}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {
@@ -138,9 +141,24 @@ func TestReply(t *testing.T) {
 
 func FuzzHandshake(f *testing.F) {
 	f.Add(sampleHello.bytes())
-	f.Add((&reply{differs, 0, "why"}).bytes())
+	for _, change := range []func(*hello){
+		func(h *hello) { h.streams-- }, func(h *hello) { h.most-- }, func(h *hello) { h.checksum = false }, func(h *hello) { h.firstSeq = 0 },
+		func(h *hello) { h.flows++ }, func(h *hello) { h.flow = h.flows }, func(h *hello) { h.window = 5 }, func(h *hello) { h.key.Self = -1 },
+		func(h *hello) { h.streams = 65 }, func(h *hello) { h.attempt = 0 },
+	} {
+		h := sampleHello
+		change(&h)
+		f.Add(h.bytes())
+	}
+	f.Add(append([]byte(helloMagic), make([]byte, helloSize-8)...))
+	for _, r := range []reply{{differs, 0, "why"}, {welcome, 1 << 20, ""}, {welcome, 5, ""}, {0, 0, ""}, {later, 0, "ü"}} {
+		f.Add(r.bytes())
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := parseHello(b); err == nil {
+			if same := h.agree(&sampleHello) == nil; same {
+				require.Equal(t, sampleHello.most, h.most)
+			}
 			again, err := parseHello(h.bytes())
 			require.NoError(t, err)
 			require.Equal(t, h, again)
@@ -188,4 +206,36 @@ func TestHeaderGolden(t *testing.T) {
 		bad.put(&b)
 		require.ErrorContains(t, got.parse(b[:], 4, 1000), want)
 	}
+}
+
+// FuzzHeader: whatever a peer sends as a header, with the right checksum, is an error or a piece that lies within its message.
+func FuzzHeader(f *testing.F) {
+	for _, h := range []header{
+		{}, {kind: 4}, {kind: kindPiece, stream: 4}, {kind: kindCredit, bytes: 1, length: 1}, {kind: kindBye, bytes: 1}, {kind: kindPiece, bytes: 1001, length: 1001},
+		{kind: kindPiece, bytes: 10}, {kind: kindPiece, bytes: 10, length: 11}, {kind: kindPiece, bytes: 10, offset: 5, length: 1<<32 - 1}, {kind: kindPiece, bytes: 10, length: 10},
+	} {
+		var b [headerSize]byte
+		h.put(&b)
+		f.Add(b[:], true)
+		f.Add(b[:], false)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, sum bool) {
+		var b [headerSize]byte
+		copy(b[:], in)
+		if sum {
+			binary.LittleEndian.PutUint32(b[:], crc32.Checksum(b[4:], castagnoli))
+		} else {
+			b[0] ^= 1
+		}
+		var h header
+		if err := h.parse(b[:], 4, 1000); err != nil {
+			return
+		}
+		require.LessOrEqual(t, uint64(h.offset)+uint64(h.length), uint64(h.bytes))
+		require.LessOrEqual(t, h.bytes, uint32(1000))
+		require.Less(t, int(h.stream), 4)
+		var again [headerSize]byte
+		h.put(&again)
+		require.Equal(t, b, again)
+	})
 }

@@ -97,6 +97,27 @@ func testConnectOrders(t *testing.T, open Provider) {
 	}
 }
 
+// testMet: an end that nobody uses is not met, though its endpoint answers; one from which something came is, also when it was closed since.
+func testMet(t *testing.T, open Provider) {
+	w := newWorld(t, open, 2, defaults())
+	a := w.conn(0, 1)
+	got := make([]byte, 8)
+	w.try(50*time.Millisecond, func() bool {
+		_, err := a.Stream(0).Recv(1, lend(got))
+		require.NoError(t, err)
+		require.False(t, a.Met())
+		return false
+	})
+	b := w.conn(1, 0)
+	w.send(b.Stream(0), 1, pattern(1, 8))
+	require.NoError(t, b.Close())
+	w.recv(a.Stream(0), 1, got)
+	w.same(pattern(1, 8), got, "before it closed")
+	require.True(t, a.Met())
+	require.ErrorIs(t, w.recvError(a.Stream(0), 1, 8), transport.ErrGone)
+	require.True(t, a.Met())
+}
+
 // testConnectSimultaneously begins many connections at both ends at the same
 // time, from two goroutines that each own an endpoint.
 func testConnectSimultaneously(t *testing.T, open Provider) {

@@ -46,6 +46,7 @@ func Run(t *testing.T, open Provider) {
 		{"SameValues", testSameValues},
 		{"Channels", testChannels},
 		{"ConnectOrders", testConnectOrders},
+		{"Met", testMet},
 		{"ConnectSimultaneously", testConnectSimultaneously},
 		{"FullMesh", testFullMesh},
 		{"FullMeshGoroutines", testFullMeshGoroutines},

@@ -5,6 +5,7 @@ package verbs
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gccl-project/gccl/transport"
@@ -47,6 +48,11 @@ func (c *conn) Peer() string {
 		return c.peer
 	}
 	return fmt.Sprintf("%s (%s QP %#x to %v QP %#x)", c.peer, c.e.nic, c.link.ours.qpn, addressOf(c.link.peer.gid), c.link.peer.qpn)
+}
+
+// Met reports whether anything came that only the peer's user can have sent.
+func (c *conn) Met() bool {
+	return c.link != nil && (c.link.bye || slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived > 0 || l.credit > 0 }))
 }
 
 func (c *conn) wrap(op string, err error) error {

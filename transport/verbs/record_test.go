@@ -77,6 +77,15 @@ func TestRecordsMeet(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Add(goodRecord().append(nil))
 	f.Add([]byte(recordMagic))
+	for _, change := range []func(*record){
+		func(r *record) { r.link = 0 }, func(r *record) { r.mtu = 0 }, func(r *record) { r.qpn = 1 }, func(r *record) { r.addr, r.bytes = 1<<63, 1<<63 },
+		func(r *record) { r.link, r.gid = ibv.Ethernet, ibv.GID{} }, func(r *record) { r.link, r.gid, r.lid = ibv.InfiniBand, ibv.GID{}, 0 },
+		func(r *record) { r.link, r.lid = ibv.InfiniBand, 7 },
+	} {
+		r := goodRecord()
+		change(&r)
+		f.Add(r.append(nil))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseRecord(b)
 		if err != nil {

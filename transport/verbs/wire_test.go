@@ -150,6 +150,21 @@ func FuzzHello(f *testing.F) {
 		h := goodHello(kind)
 		f.Add(h.bytes())
 	}
+	for _, change := range []func(*hello){
+		func(h *hello) { h.streams = 63 }, func(h *hello) { h.most = 64 }, func(h *hello) { h.checksum = false }, func(h *hello) { h.firstSeq = 0 },
+		func(h *hello) { h.slot = 1 << 19 }, func(h *hello) { h.slots = 8 }, func(h *hello) { h.key.Peer = h.key.Self },
+	} {
+		h := goodHello(kindOffer)
+		change(&h)
+		f.Add(h.bytes())
+	}
+	f.Add(append([]byte(helloMagic), make([]byte, helloSize-8)...))
+	for at, v := range map[int]byte{0: 'x', 7: 99, 65: 255, 8: 9} {
+		h := goodHello(kindRing)
+		b := h.bytes()
+		b[at] = v
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHello(b)
 		if err != nil {
@@ -158,5 +173,65 @@ func FuzzHello(f *testing.F) {
 		again, err := parseHello(h.bytes())
 		require.NoError(t, err)
 		require.Equal(t, h, again)
+		ours := goodHello(kindOffer)
+		if h.agree(&ours) == nil {
+			require.Equal(t, ours.slots, h.slots)
+		}
+	})
+}
+
+// FuzzReply: the same of what answers a hello, and of an endpoint's address.
+func FuzzReply(f *testing.F) {
+	for _, r := range []reply{{verdict: welcome, record: goodRecord()}, {verdict: welcome}, {verdict: differs, reason: "why"}, {verdict: later}, {}, {verdict: verdicts + 1}} {
+		f.Add(r.bytes(kindOffer), goodAddress("2001:db8::7").bytes())
+		f.Add(r.bytes(kindRing), goodAddress("0.0.0.0").bytes())
+	}
+	f.Add([]byte(helloMagic), append(append([]byte(addressMagic), addressVersion+1), make([]byte, 20)...))
+	f.Add(make([]byte, replySize), []byte(addressMagic))
+	f.Fuzz(func(t *testing.T, b, at []byte) {
+		for _, kind := range []uint8{kindRing, kindOffer} {
+			r, err := parseReply(b, kind)
+			if err != nil || r.reason != strings.ToValidUTF8(r.reason, "") {
+				continue
+			}
+			again, err := parseReply(r.bytes(kind), kind)
+			require.NoError(t, err)
+			require.Equal(t, r, again)
+		}
+		a, err := parseAddress(at)
+		if err != nil {
+			return
+		}
+		again, err := parseAddress(a.bytes())
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+		_ = a.reachable(goodAddress("192.0.2.1"))
+	})
+}
+
+// FuzzSlot: whatever a peer writes into a slot, and says of it in an immediate, is an error or a piece that lies in its slot and its message.
+func FuzzSlot(f *testing.F) {
+	for _, h := range []header{
+		{}, {bytes: 5000, offset: 976, length: 976, number: 1 << 63}, {bytes: 5001, length: 1}, {bytes: 10, offset: 11, length: 1}, {bytes: 10, length: 11},
+		{bytes: 5000, length: 2000}, {bytes: 10}, {bytes: 10, offset: 5, length: ^uint32(0)},
+	} {
+		slot := make([]byte, headerSize)
+		h.put(slot)
+		f.Add(slot, uint32(immPiece)<<30|63<<24|countMask)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, imm uint32) {
+		slot := make([]byte, 1024)
+		copy(slot, in)
+		var h header
+		if err := h.parse(slot, 5000); err == nil {
+			require.LessOrEqual(t, uint64(h.offset)+uint64(h.length), uint64(h.bytes))
+			require.LessOrEqual(t, h.bytes, uint32(5000))
+			require.LessOrEqual(t, int(h.length), len(slot)-headerSize)
+			again := append([]byte{}, slot...)
+			h.put(again)
+			require.Equal(t, slot, again)
+		}
+		kind, stream, count := parseImmediate(imm)
+		require.Equal(t, imm, immediate(kind, stream, uint64(count)))
 	})
 }
