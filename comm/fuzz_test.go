@@ -9,6 +9,7 @@ import (
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/tune"
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/topology"
 )
 
 // What ranks tell each other comes from processes that have proven the secret, and may be of another release, or broken.
@@ -88,7 +89,7 @@ func FuzzWorldHello(f *testing.F) {
 		}
 		require.NotEmpty(t, h.place())
 		_ = crowded([]hello{mine, h})
-		name, reason := choose(mine, h, here, there)
+		name, reason := choose(mine, h, here, there, func() topology.TransportChoice { return topology.TransportChoice{} })
 		require.NotEmpty(t, reason)
 		if name != "" {
 			require.NotNil(t, h.Addresses[name])
