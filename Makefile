@@ -115,7 +115,7 @@ gpu-tests:
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/comm.test ./comm
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/nvml.test ./topology/nvml
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/figures.test ./tests/gpu
-	cp tests/gpu/run.sh tests/gpu/topology.sh build/gpu/
+	cp tests/gpu/run.sh tests/gpu/multi.sh tests/gpu/topology.sh build/gpu/
 
 clean:
 	rm -rf bin build

@@ -51,6 +51,7 @@ type Comm struct {
 	pairPorts  portMap
 	gpu        *gpu.Member     // of calls on device memory; nil: there can be none,
 	noGPU      string          // because of this
+	theirs     []*opened       // the other ranks' GPUs
 	life       context.Context // ends with Close
 	kill       context.CancelFunc
 	closing    chan struct{} // closed by Close

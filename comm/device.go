@@ -42,6 +42,11 @@ func openGPU(d kernels.Device) (*opened, error) {
 		if err != nil {
 			return nil, fmt.Errorf("comm: Config.Device: %w", err)
 		}
+		for _, other := range gpus.open {
+			if err := cuda.Connect(device, other.Device); err != nil && !errors.Is(err, ErrUnsupported) { // those that cannot reach each other serve apart
+				return nil, fmt.Errorf("comm: Config.Device: %w", errors.Join(err, device.Close()))
+			}
+		}
 		o = &opened{Device: device}
 		if gpus.open == nil {
 			gpus.open = map[kernels.Device]*opened{}
@@ -87,9 +92,20 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 	if c.noGPU = f.refuse(c.world); c.noGPU != "" {
 		return nil
 	}
+	// What the ranks share is on the GPUs of all, and freed by the last one to leave: until then they stay open.
+	for r, w := range c.world {
+		if r == c.rank {
+			continue // the family has it open
+		}
+		o, err := openGPU(f.devices[w])
+		if err != nil {
+			return errors.Join(err, c.leaveGPU())
+		}
+		c.theirs = append(c.theirs, o)
+	}
 	m, err := ranksHere.Join(ctx, c.id, c.rank, c.Size(), f.device.Device)
 	if err != nil {
-		return fmt.Errorf("comm %s: rank %d on %v: %w", c.name(), c.rank, f.device, err)
+		return errors.Join(fmt.Errorf("comm %s: rank %d on %v: %w", c.name(), c.rank, f.device, err), c.leaveGPU())
 	}
 	c.gpu = m
 	if c.port != nil {
@@ -104,11 +120,15 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 	return nil
 }
 
-func (c *Comm) leaveGPU() error {
-	if c.gpu == nil {
-		return nil
+func (c *Comm) leaveGPU() (err error) {
+	if c.gpu != nil {
+		err = c.gpu.Close()
 	}
-	return c.gpu.Close()
+	for _, o := range c.theirs {
+		err = errors.Join(err, o.drop())
+	}
+	c.theirs = nil
+	return err
 }
 
 // memory is the part of a call's memory that says where it is.

@@ -83,7 +83,7 @@ var testsMay = []string{
 }
 
 // mayC lists the packages that may hold C.
-var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", "topology/nvml", "cmd/libnccl"}
+var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", "topology/nvml", "cmd/libnccl", "tests/gpu/nccl"}
 
 // mayUnsafe lists the files, and packages with all their files, that may import unsafe. Tests may as well.
 var mayUnsafe = []string{
@@ -97,7 +97,7 @@ var mayUnsafe = []string{
 	"kernels/mem.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",
 	"transport/transport.go", "transport/transporttest/",
 	"transport/mem/", "transport/shm/", "transport/tcp/",
-	"transport/verbs/", "transport/p2p/", "kernels/cuda/", "cmd/libnccl/",
+	"transport/verbs/", "transport/p2p/", "kernels/cuda/", "cmd/libnccl/", "tests/gpu/nccl/",
 }
 
 // No folder is called that: the name would not say what is in it.

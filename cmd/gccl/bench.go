@@ -31,6 +31,7 @@ type benchFlags struct {
 	strict    bool
 	device    string
 	graph     bool
+	gpus      []int
 }
 
 func benchCommand() *cobra.Command {
@@ -86,7 +87,8 @@ the checked calls is compared, and the exit status is 1 if one was wrong.`,
 	flags.StringVar(&f.json, "json", "", "write one JSON object a row to this file; - is stdout, in place of the table")
 	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
-	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process on GPU 0")
+	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process")
+	flags.IntSliceVar(&f.gpus, "gpus", []int{0}, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals")
 	flags.BoolVar(&f.graph, "graph", false, "with --device cuda: capture the -m calls of an iteration in a graph and replay it")
 	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
 	// nccl-tests writes its long flags with underlines.
@@ -283,6 +285,9 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
 	if err := f.cfg.Check(f.ranks); err != nil {
 		return usageError{err}
 	}
+	if len(f.gpus) == 0 {
+		return usageError{errors.New("--gpus names none; leave it out for GPU 0")}
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	cc, err := f.config(cmd)
@@ -294,7 +299,7 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	result, err := bench.RunOnDevice(ctx, f.cfg, f.ranks, f.graph, cc, out)
+	result, err := bench.RunOnDevice(ctx, f.cfg, f.ranks, f.gpus, f.graph, cc, out)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type Communicator struct {
 	ranks   int
 	devices []*cuda.Device // of each rank
 	sites   []site
+	links   *links // between the sites; nil: they are one, or not linked
 
 	mu       sync.Mutex     // of what follows: calls are queued one after the other, so that all streams see them in one order
 	meetings []*meeting     // that wait for ranks, in the order of calls
@@ -58,9 +59,18 @@ func New(devices []*cuda.Device) (*Communicator, error) {
 		c.sites[i].ranks = append(c.sites[i].ranks, r)
 	}
 	for i := range c.sites {
+		for k := range c.sites {
+			if a, b := c.sites[i].device, c.sites[k].device; !a.Reaches(b) {
+				return nil, errors.Join(fmt.Errorf("gpu: %v and %v are not connected: kernels on one cannot use memory of the other: %w", a, b, errors.ErrUnsupported), c.Close())
+			}
+		}
 		if err := c.sites[i].open(); err != nil {
 			return nil, errors.Join(fmt.Errorf("gpu: %d ranks on %v: %w", len(c.sites[i].ranks), c.sites[i].device, err), c.Close())
 		}
+	}
+	var err error
+	if c.links, err = newLinks(c.sites, c.ranks); err != nil {
+		return nil, errors.Join(fmt.Errorf("gpu: memory for traffic between %d GPUs: %w", len(c.sites), err), c.Close())
 	}
 	return c, nil
 }
@@ -75,6 +85,7 @@ func (c *Communicator) Close() (err error) {
 	c.closed = true
 	c.fail(ErrClosed)
 	c.err = ErrClosed
+	err = c.links.close()
 	for i := range c.sites {
 		err = errors.Join(err, c.sites[i].close())
 	}
@@ -82,8 +93,8 @@ func (c *Communicator) Close() (err error) {
 }
 
 // Group queues a collective for all ranks, calls[r] being rank r's. On one GPU it is one launch on the first rank's stream, which
-// the other ranks' streams are joined to before and behind; on several it is one on each, whose streams meet by events before,
-// between phases, and behind. It does not wait for a GPU and, but for the first call of a shape, allocates nothing. After an error
+// the other ranks' streams are joined to before and behind; on several it is one on each, which wait for each other, or whose
+// streams meet by events before, between phases, and behind. It does not wait for a GPU and, but for the first call of a shape, allocates nothing. After an error
 // that is not the driver's nothing was queued.
 func (c *Communicator) Group(calls []Call) error {
 	if len(calls) != c.ranks {
@@ -112,6 +123,9 @@ func (c *Communicator) queue(calls []Call) error {
 	}
 	if calls[0].Count == 0 && s.kind != collective.Barrier {
 		return nil
+	}
+	if done, err := c.across(calls); done || err != nil {
+		return err
 	}
 	m, err := c.lower(s)
 	if err != nil {

@@ -401,31 +401,11 @@ func TestGroupDoesNotAllocate(t *testing.T) {
 	s.check(g, calls)
 }
 
-// several returns a device for each rank: all GPUs in turn, or where there is one, several handles of it. They are connected.
-func several(t *testing.T, first *cuda.Device, handles, ranks int) []*cuda.Device {
-	t.Helper()
-	n, err := cuda.Count()
-	require.NoError(t, err)
-	devices := []*cuda.Device{first}
-	for i := 1; i < handles; i++ {
-		d, err := cuda.Open(i % n)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		devices = append(devices, d)
-	}
-	require.NoError(t, cuda.Connect(devices...))
-	all := make([]*cuda.Device, ranks)
-	for r := range all {
-		all[r] = devices[r%handles]
-	}
-	return all
-}
-
 // Ranks on several devices, which may be one GPU under several handles: every kind, places and alignments in turn.
 func TestSeveralDevices(t *testing.T) {
-	g := newRig(t, 8, 1<<20)
 	for _, row := range []struct{ handles, ranks int }{{2, 2}, {2, 5}, {4, 8}, {8, 8}} {
-		c, err := New(several(t, g.d, row.handles, row.ranks))
+		g := newRigOn(t, several(t, row.handles, row.ranks), 1<<20)
+		c, err := New(g.devices)
 		require.NoError(t, err)
 		variant := 0
 		for _, kind := range collective.Kinds() {
@@ -458,8 +438,8 @@ func TestSeveralDevices(t *testing.T) {
 
 // Messages between any ranks, many in one launch, on one device and several.
 func TestTransfers(t *testing.T) {
-	g := newRig(t, 8, 1<<20)
-	for _, devices := range [][]*cuda.Device{slices.Repeat([]*cuda.Device{g.d}, 8), several(t, g.d, 3, 8)} {
+	for _, devices := range [][]*cuda.Device{slices.Repeat([]*cuda.Device{cudatest.Open(t)}, 8), several(t, 3, 8)} {
+		g := newRigOn(t, devices, 1<<20)
 		c, err := New(devices)
 		require.NoError(t, err)
 		rng := rand.New(rand.NewPCG(1, 1))

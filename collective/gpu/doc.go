@@ -3,9 +3,24 @@
 // Ranks of one process find each other in a [Process]. On one GPU they meet on the host, and one launch does the work of all of
 // them ([Communicator]). What such a launch
 // reads was written by work that the ranks' streams are joined behind, and its end is what they wait for, so it needs no flags:
-// nothing on the GPU waits for a launch still to come, and no deadlock is possible, whatever else runs there. On several GPUs every
-// one gets such a launch for the moves of its ranks, and their streams meet by events: that costs some microseconds a phase, and
-// keeps the promise.
+// nothing on the GPU waits for a launch still to come, and no deadlock is possible, whatever else runs there.
+//
+// # Several GPUs
+//
+// GPUs that are linked ([cuda.Device.Linked]: NVLink) get a launch each, whose kernels wait for each other on the GPUs: nobody waits for an
+// event, and each GPU's streams may be captured in a graph of their own. [Communicator] picks the way by kind and size: LL128 lines for
+// short messages; pushes through FIFOs for long sums, for links carry stores faster than loads when both directions are busy; direct
+// stores between two barriers for long messages that nobody folds; and the copy engines for the longest. All launches of a call are
+// queued at once, in one order on all GPUs of the process, and are cooperative: they run as a whole or fail. Launches that would fill a
+// GPU wait for those of other communicators, but not in captures: graphs of several communicators that are replayed at once have
+// to fit beside each other. A call is captured on all GPUs or on none, and so is replayed; what waits in vain is ended by
+// [Communicator.Abort].
+//
+// Where several ranks are on a GPU their operands are folded before they travel: the tree of a sum is then the fold, in the order of
+// GPUs, of each GPU's fold in the order of ranks. All ranks get the same bits. A call that names an algorithm is done as that one says.
+//
+// Elsewhere, and for what no such way fits (long messages that are not aligned to 16 bytes, long exchanges in place), every GPU gets a
+// launch for the moves of its ranks that waits for nobody, and their streams meet by events, at some microseconds a phase.
 //
 // # Lowering
 //
@@ -22,8 +37,8 @@
 //	defer c.Close()
 //	err = c.Group(calls) // one call a rank; queued on the ranks' streams when it returns
 //
-// A rank whose streams are captured in a graph takes part if all ranks' streams are captured in the same one; captured apart, the driver
-// refuses the call. A replay does what was captured, on the memory that was given.
+// A rank whose stream is captured in a graph takes part if the streams of all ranks on its GPU are captured in the same one, and where
+// GPUs meet by events those of all ranks; captured apart, the driver refuses the call. A replay does what was captured, on the memory that was given.
 //
 // All memory of a call must be reachable from all its devices and stay until the call's stream has come so far.
 package gpu

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -90,8 +91,21 @@ func (t Ticket) Wait(ctx context.Context) error {
 	return t.m.err
 }
 
-// Abort ends the waiting of all ranks, now and in future, for the reason given, which must not be nil.
+// Abort ends the waiting of all ranks, now and in future, for the reason given, which must not be nil; also of kernels that wait for
+// other GPUs, whose calls are then not done.
 func (c *Communicator) Abort(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && !c.closed {
+		if err := c.links.end(); err != nil {
+			reason = errors.Join(reason, err)
+		}
+	}
+	c.fail(reason)
+}
+
+// leave has the other ranks wait for one no longer. What is queued is still done.
+func (c *Communicator) leave(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fail(reason)

@@ -103,7 +103,7 @@ func (m *Member) Close() (err error) {
 			err = m.g.c.Close()
 			return
 		}
-		m.g.c.Abort(fmt.Errorf("rank %d has closed the communicator: %w", m.rank, ErrClosed))
+		m.g.c.leave(fmt.Errorf("rank %d has closed the communicator: %w", m.rank, ErrClosed))
 	})
 	return err
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // A protocol is how lanes of ranks wait for each other where no launch holds them all behind one join of streams: one lane a launch
-// and GPU, or, as the tests have it, all lanes in one cooperative launch. No communicator chooses them yet: events between GPUs
-// cost more, but cannot deadlock, and which wins where is for a machine of several GPUs to say.
+// and GPU, or, as the tests have it, all lanes in one cooperative launch. No communicator chooses them: between linked GPUs the ways
+// of across.go are faster.
 type protocol uint8
 
 const (

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -18,10 +19,11 @@ import (
 	"github.com/gccl-project/gccl/kernels/kernelstest"
 )
 
-// A rig is a GPU with buffers for some ranks, and a stream for each.
+// A rig is a GPU, or several, with buffers for some ranks, and a stream for each.
 type rig struct {
 	testing.TB
-	d        *cuda.Device
+	d        *cuda.Device   // rank 0's
+	devices  []*cuda.Device // of each rank
 	streams  []cuda.Stream
 	src, dst []kernels.Mem
 	bounce   []byte
@@ -29,32 +31,57 @@ type rig struct {
 
 // newRig makes room for so many bytes in each buffer of each rank.
 func newRig(t testing.TB, ranks int, room int64) *rig {
-	g := &rig{TB: t, d: cudatest.Open(t)}
-	for range ranks {
-		s, err := g.d.NewStream()
+	return newRigOn(t, slices.Repeat([]*cuda.Device{cudatest.Open(t)}, ranks), room)
+}
+
+// newRigOn does so on the device of each rank; they are connected.
+func newRigOn(t testing.TB, devices []*cuda.Device, room int64) *rig {
+	g := &rig{TB: t, d: devices[0], devices: devices}
+	for _, d := range devices {
+		s, err := d.NewStream()
 		require.NoError(t, err)
-		src, err := g.d.Alloc(room)
+		src, err := d.Alloc(room)
 		require.NoError(t, err)
-		dst, err := g.d.Alloc(room)
+		dst, err := d.Alloc(room)
 		require.NoError(t, err)
 		g.streams, g.src, g.dst = append(g.streams, s), append(g.src, src), append(g.dst, dst)
 	}
 	t.Cleanup(func() {
-		for r := range g.streams {
-			require.NoError(t, g.d.Wait(g.streams[r]))
-			require.NoError(t, g.d.DestroyStream(g.streams[r]))
-			require.NoError(t, g.d.Free(g.src[r]))
-			require.NoError(t, g.d.Free(g.dst[r]))
+		g.waitAll()
+		for r, d := range devices {
+			require.NoError(t, d.DestroyStream(g.streams[r]))
+			require.NoError(t, d.Free(g.src[r]))
+			require.NoError(t, d.Free(g.dst[r]))
 		}
 	})
 	return g
 }
 
+// several returns a device for each rank: all GPUs in turn, or where there is one, several handles of it. They are connected.
+func several(t testing.TB, handles, ranks int) []*cuda.Device {
+	t.Helper()
+	devices := []*cuda.Device{cudatest.Open(t)}
+	n, err := cuda.Count()
+	require.NoError(t, err)
+	for i := 1; i < handles; i++ {
+		d, err := cuda.Open(i % n)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		devices = append(devices, d)
+	}
+	require.NoError(t, cuda.Connect(devices...))
+	all := make([]*cuda.Device, ranks)
+	for r := range all {
+		all[r] = devices[r%handles]
+	}
+	return all
+}
+
 func (g *rig) up(r int, p unsafe.Pointer, b []byte) {
 	g.Helper()
 	if len(b) > 0 {
-		require.NoError(g, g.d.CopyAny(g.streams[r], p, unsafe.Pointer(&b[0]), int64(len(b))))
-		require.NoError(g, g.d.Wait(g.streams[r]))
+		require.NoError(g, g.devices[r].CopyAny(g.streams[r], p, unsafe.Pointer(&b[0]), int64(len(b))))
+		require.NoError(g, g.devices[r].Wait(g.streams[r]))
 	}
 }
 
@@ -65,16 +92,16 @@ func (g *rig) down(r int, p unsafe.Pointer, n int) []byte {
 		g.bounce = make([]byte, n)
 	}
 	if n > 0 {
-		require.NoError(g, g.d.CopyAny(g.streams[r], unsafe.Pointer(&g.bounce[0]), p, int64(n)))
-		require.NoError(g, g.d.Wait(g.streams[r]))
+		require.NoError(g, g.devices[r].CopyAny(g.streams[r], unsafe.Pointer(&g.bounce[0]), p, int64(n)))
+		require.NoError(g, g.devices[r].Wait(g.streams[r]))
 	}
 	return g.bounce[:n]
 }
 
 func (g *rig) waitAll() {
 	g.Helper()
-	for _, s := range g.streams {
-		require.NoError(g, g.d.Wait(s))
+	for r, s := range g.streams {
+		require.NoError(g, g.devices[r].Wait(s))
 	}
 }
 
@@ -85,6 +112,8 @@ type sample struct {
 	shift  []int    // bytes that a rank's buffers lie past an address that is a multiple of 256
 	place  []bool   // in place, by rank
 	inputs [][]byte // of each rank; nil if it has none
+
+	bySites *links // not nil: the ranks of a site are folded first
 }
 
 func newSample(call Call, ranks int, seed uint64) *sample {
@@ -186,8 +215,8 @@ func (s *sample) lay(g *rig) []Call {
 		c := s.Call
 		c.Stream = g.streams[r]
 		src, dst := unsafe.Add(g.src[r].Ptr, 256+s.shift[r]), unsafe.Add(g.dst[r].Ptr, 256+s.shift[r])
-		require.NoError(g, g.d.Fill(c.Stream, g.dst[r].Ptr, 0xE7, int64(longest+1024)))
-		require.NoError(g, g.d.Fill(c.Stream, g.src[r].Ptr, 0xE7, int64(longest+1024)))
+		require.NoError(g, g.devices[r].Fill(c.Stream, g.dst[r].Ptr, 0xE7, int64(longest+1024)))
+		require.NoError(g, g.devices[r].Fill(c.Stream, g.src[r].Ptr, 0xE7, int64(longest+1024)))
 		if s.shapeOf().HasOut(r) {
 			c.Dst = dst
 		}
@@ -221,7 +250,9 @@ func (s *sample) check(g *rig, calls []Call) {
 		}
 		want := same
 		if want == nil || s.Kind == collective.ReduceScatter || s.Kind == collective.AllToAll {
-			want = s.want(r)
+			if want = s.want(r); s.bySites != nil {
+				want = s.wantBySites(s.bySites, r)
+			}
 			if s.Kind == collective.AllReduce || s.Kind == collective.AllGather || s.Kind == collective.Broadcast {
 				same = want
 			}

@@ -48,6 +48,9 @@ func (c *Communicator) transfer(ts []Transfer) error {
 	if part == 0 {
 		return nil
 	}
+	if done, err := c.acrossMessages(ts, part); done || err != nil {
+		return err
+	}
 	c.build.used = 0
 	return c.run(part, 1, func(d *cuda.Device, phase int) error {
 		if phase == 0 {

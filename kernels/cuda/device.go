@@ -19,6 +19,10 @@ type Device struct {
 	mu     sync.Mutex
 	blocks map[uintptr]cu.Block // what Alloc gave, by address
 	peers  []int                // ordinals of devices that use our memory
+	linked map[int]bool         // ordinals of devices whose memory we use by a link
+
+	wireModule cu.Module // of wire.cu, from the first link on
+	wire       [numWireKernels]cu.Function
 }
 
 // Info says what a device is and can.
@@ -108,6 +112,10 @@ func (d *Device) Close() error {
 		errs = append(errs, cu.BlockFree(d.ctx, b))
 	}
 	clear(d.blocks)
+	if d.wireModule != 0 {
+		errs = append(errs, cu.ModuleUnload(d.ctx, d.wireModule))
+		d.wireModule = 0
+	}
 	if d.module != 0 {
 		errs = append(errs, cu.ModuleUnload(d.ctx, d.module))
 	}

@@ -34,6 +34,18 @@ DEVICE u32 blocks() { // of a lane
 // Threads of a lane take its work in turns.
 DEVICE u64 lane_thread() { return (u64)block_index() * threads() + thread_index(); }
 DEVICE u64 lane_threads() { return (u64)blocks() * threads(); }
+// Waits until the kernel ahead in the stream has ended; and lets the one behind begin, which is to wait so.
+DEVICE void wait_ahead() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE void let_behind() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 DEVICE void sync_threads() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // A value that the compiler must take anew in each turn of a loop, rather than hold what follows from it in registers.

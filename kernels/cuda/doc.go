@@ -14,6 +14,9 @@
 // Programs without BEGIN wait for nobody and cannot deadlock. Others wait for other lanes, which must be running: in the same
 // cooperative launch, or on other devices.
 //
+// Traffic between GPUs that are linked has kernels of its own, which [Connect] loads: [LL128] exchanges, [Push] through FIFOs, [Bulk]
+// copies. Each GPU has one such launch of a call, and all GPUs of the call must get theirs.
+//
 //	d, err := cuda.Open(0)
 //	if err != nil {
 //		return err

@@ -93,8 +93,10 @@ func (k Kernel) exists() bool {
 var compressed []byte
 
 // ptx returns the kernels' text.
-func ptx() ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(compressed))
+func ptx() ([]byte, error) { return unpack(compressed) }
+
+func unpack(packed []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}

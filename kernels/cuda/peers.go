@@ -17,15 +17,30 @@ import (
 func Connect(devices ...*Device) error {
 	for _, from := range devices {
 		for _, to := range devices {
-			if from.info.Ordinal == to.info.Ordinal {
+			if from == to {
 				continue
 			}
-			if err := from.reach(to); err != nil {
-				return fmt.Errorf("cuda: %v cannot use memory of %v: %w", from, to, err)
+			if from.info.Ordinal != to.info.Ordinal {
+				if err := from.reach(to); err != nil {
+					return fmt.Errorf("cuda: %v cannot use memory of %v: %w", from, to, err)
+				}
+			}
+			if err := from.link(to); err != nil {
+				return fmt.Errorf("cuda: the way from %v to %v: %w", from, to, err)
 			}
 		}
 	}
 	return nil
+}
+
+// Reaches reports whether kernels on d use memory of peer: it is the same GPU, or the two have been connected.
+func (d *Device) Reaches(peer *Device) bool {
+	if d.info.Ordinal == peer.info.Ordinal {
+		return true
+	}
+	peer.mu.Lock()
+	defer peer.mu.Unlock()
+	return slices.Contains(peer.peers, d.info.Ordinal)
 }
 
 func (d *Device) reach(peer *Device) error {

@@ -3,4 +3,5 @@
 //
 //	make gpu-tests
 //	build/gpu/run.sh OUTPUT-FOLDER
+//	build/gpu/multi.sh OUTPUT-FOLDER # where there are several GPUs; also beside the machine's NCCL
 package gpu

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -19,15 +18,15 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-// RunOnDevice measures and checks collectives on the memory of GPU 0, of so many ranks in this process. An iteration is a batch of
-// Config.Agg calls, one after the other, of all ranks from one goroutine; its time is the GPU's, by events, divided by that. With graph the
-// batch is captured once, and replayed.
-func RunOnDevice(ctx context.Context, cfg Config, ranks int, graph bool, cc comm.Config, out Output) (Result, error) {
+// RunOnDevice measures and checks collectives on the memory of GPUs, of so many ranks in this process, which are spread over the GPUs
+// given, by CUDA's ordinals. An iteration is a batch of Config.Agg calls, one after the other, of all ranks from one goroutine; its
+// time is the first GPU's, by events, divided by that. With graph the batch is captured once, and replayed.
+func RunOnDevice(ctx context.Context, cfg Config, ranks int, gpus []int, graph bool, cc comm.Config, out Output) (Result, error) {
 	if err := cfg.Check(ranks); err != nil {
 		return Result{}, err
 	}
 	r := &deviceRunner{ctx: ctx, cfg: &cfg, graph: graph, report: &report{inPlace: cfg.Kind.inPlace, out: out}}
-	err := r.prepare(ranks, cc)
+	err := r.prepare(ranks, gpus, cc)
 	if err == nil {
 		err = cfg.messages(ranks, r.message)
 	}
@@ -44,7 +43,8 @@ type deviceRunner struct {
 	graph  bool
 	report *report
 
-	device     *cuda.Device
+	device     *cuda.Device   // the first rank's
+	devices    []*cuda.Device // all
 	ranks      []*deviceRank
 	begin, end cuda.Event
 	fork       cuda.Event   // of a capture
@@ -53,6 +53,7 @@ type deviceRunner struct {
 
 // deviceRank is a rank with its stream, and two buffers each on the device and here, which look alike.
 type deviceRank struct {
+	device    *cuda.Device
 	c         *comm.Comm
 	stream    cuda.Stream
 	in, out   *buffer
@@ -60,10 +61,15 @@ type deviceRank struct {
 	message   *message
 }
 
-func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
-	if r.device, err = cuda.Open(0); err != nil {
-		return err
+func (r *deviceRunner) prepare(ranks int, gpus []int, cc comm.Config) (err error) {
+	for _, ordinal := range gpus {
+		d, err := cuda.Open(ordinal)
+		if err != nil {
+			return err
+		}
+		r.devices = append(r.devices, d)
 	}
+	r.device = r.devices[0]
 	for _, e := range []*cuda.Event{&r.begin, &r.end, &r.fork} {
 		if *e, err = r.device.NewEvent(true); err != nil {
 			return err
@@ -77,10 +83,10 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 	r.ranks = make([]*deviceRank, ranks)
 	var joining errgroup.Group
 	for i := range r.ranks {
-		r.ranks[i] = &deviceRank{}
+		r.ranks[i] = &deviceRank{device: r.devices[i%len(r.devices)]}
 		joining.Go(func() (err error) {
 			mine := cc
-			mine.Rank, mine.Size, mine.ID, mine.Device = i, ranks, root.ID(), r.device.Device()
+			mine.Rank, mine.Size, mine.ID, mine.Device = i, ranks, root.ID(), r.ranks[i].device.Device()
 			r.ranks[i].c, err = comm.New(r.ctx, mine)
 			return err
 		})
@@ -98,14 +104,14 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 			if *b.host, err = newBuffer(k.c, MemorySlice, b.bytes); err != nil {
 				return err
 			}
-			if *b.device, err = k.c.AllocOn(r.device.Device(), int64(len((*b.host).all))); err != nil {
+			if *b.device, err = k.c.AllocOn(k.device.Device(), int64(len((*b.host).all))); err != nil {
 				return err
 			}
 		}
-		if k.stream, err = r.device.NewStream(); err != nil {
+		if k.stream, err = k.device.NewStream(); err != nil {
 			return err
 		}
-		e, err := r.device.NewEvent(true)
+		e, err := k.device.NewEvent(true)
 		if err != nil {
 			return err
 		}
@@ -118,8 +124,12 @@ func (r *deviceRunner) prepare(ranks int, cc comm.Config) (err error) {
 func (r *deviceRunner) head() string {
 	var b strings.Builder
 	i := r.device.Info()
+	where := r.device.String()
+	for _, d := range r.devices[1:] {
+		where += ", " + d.String()
+	}
 	fmt.Fprintf(&b, "# gccl bench %s: %s of one process on %s (%s, compute capability %d.%d, %d multiprocessors)\n",
-		r.cfg.Kind.Name, plural(len(r.ranks), "rank"), r.device, i.Name, i.Major, i.Minor, i.Multiprocessors)
+		r.cfg.Kind.Name, plural(len(r.ranks), "rank"), where, i.Name, i.Major, i.Minor, i.Multiprocessors)
 	how := "queued one by one"
 	if r.graph {
 		how = "captured in a graph, which is replayed"
@@ -131,18 +141,21 @@ func (r *deviceRunner) head() string {
 
 // close waits for the GPU first.
 func (r *deviceRunner) close() error {
-	if r.device == nil {
-		return nil
+	var errs []error
+	for _, d := range r.devices {
+		errs = append(errs, d.Synchronize())
 	}
-	errs := []error{r.device.Synchronize()}
-	for _, e := range append(slices.Clone(r.join), r.begin, r.end, r.fork) {
+	for _, e := range []cuda.Event{r.begin, r.end, r.fork} {
 		if e != 0 {
 			errs = append(errs, r.device.DestroyEvent(e))
 		}
 	}
+	for i, e := range r.join {
+		errs = append(errs, r.ranks[i].device.DestroyEvent(e))
+	}
 	for _, k := range r.ranks {
 		if k.stream != 0 {
-			errs = append(errs, r.device.DestroyStream(k.stream))
+			errs = append(errs, k.device.DestroyStream(k.stream))
 		}
 		for _, m := range []kernels.Mem{k.din, k.dout} {
 			if m.Ptr != nil {
@@ -155,7 +168,10 @@ func (r *deviceRunner) close() error {
 			errs = append(errs, k.c.Close())
 		}
 	}
-	return errors.Join(append(errs, r.device.Close())...)
+	for _, d := range r.devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // message measures one message, out of place and in place.
@@ -218,8 +234,10 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 		return err
 	}
 	if r.graph {
-		if err := r.device.Synchronize(); err != nil {
-			return err
+		for _, d := range r.devices {
+			if err := d.Synchronize(); err != nil {
+				return err
+			}
 		}
 		g, err := r.capture(batch)
 		if err != nil {
@@ -261,13 +279,13 @@ func (r *deviceRunner) capture(batch func() error) (*cuda.Graph, error) {
 	return r.device.Capture(first, func() error {
 		err := r.device.Record(r.fork, first)
 		for _, k := range r.ranks[1:] {
-			err = errors.Join(err, r.device.WaitEvent(k.stream, r.fork))
+			err = errors.Join(err, k.device.WaitEvent(k.stream, r.fork))
 		}
 		if err == nil {
 			err = batch()
 		}
 		for i, k := range r.ranks[1:] {
-			err = errors.Join(err, r.device.Record(r.join[i], k.stream), r.device.WaitEvent(first, r.join[i]))
+			err = errors.Join(err, k.device.Record(r.join[i+1], k.stream), r.device.WaitEvent(first, r.join[i+1]))
 		}
 		return err
 	})
@@ -287,7 +305,7 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 					h.buffer.poison(h.bytes)
 				}
 				in.Write(k.message.src, k.message.rank, 0)
-				if err := k.copyAll(r.device, true); err != nil {
+				if err := k.copyAll(true); err != nil {
 					return nil, err
 				}
 			}
@@ -295,7 +313,7 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 				return nil, err
 			}
 			for _, k := range r.ranks {
-				if err := k.copyAll(r.device, false); err != nil {
+				if err := k.copyAll(false); err != nil {
 					return nil, err
 				}
 				v := k.message.verdict(in)
@@ -314,7 +332,8 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 }
 
 // copyAll copies what the message uses of the buffers, canaries included, to the device or back.
-func (k *deviceRank) copyAll(d *cuda.Device, to bool) error {
+func (k *deviceRank) copyAll(to bool) error {
+	d := k.device
 	for _, h := range k.message.whole {
 		device := k.dout
 		if h.buffer == k.in {

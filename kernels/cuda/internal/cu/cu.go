@@ -36,7 +36,7 @@ type (
 	Exec     uintptr // an instantiated graph
 )
 
-// Attributes of devices, functions and pointers, by the driver's numbers.
+// Attributes of devices, ways between them, functions and pointers, by the driver's numbers.
 const (
 	DeviceMultiprocessors        = 16
 	DeviceMajor                  = 75
@@ -45,6 +45,7 @@ const (
 	DeviceGPUDirectRDMAByVMM     = 110
 	DeviceDMABuf                 = 124
 	DeviceFabricHandles          = 128
+	PeerNativeAtomics            = 3
 	FunctionRegisters            = 4
 	FunctionLocalBytes           = 3
 	PointerContext               = 1
@@ -69,6 +70,7 @@ type Launch struct {
 	Rows        uint32
 	Threads     uint32 // of a block
 	Cooperative bool   // all blocks run at once, or the launch fails
+	Overlaps    bool   // it may begin before the kernel ahead of it has ended, for whose end it waits by itself; LaunchAfter only
 }
 
 // Result is the driver's number of a failure, a CUresult.

@@ -95,6 +95,13 @@ func CanAccessPeer(ordinal, peer int) (bool, error) {
 	return can != 0, err
 }
 
+// PeerAttribute returns an attribute of the way from a device to another.
+func PeerAttribute(ordinal, peer, attribute int) (int, error) {
+	var v C.int
+	err := check("cuDeviceGetP2PAttribute", C.cu_peer_attribute(C.int(ordinal), C.int(peer), C.int(attribute), &v))
+	return int(v), err
+}
+
 // PrimaryRetain returns the primary context of a device, which the CUDA runtime's users share, and holds it until PrimaryRelease.
 func PrimaryRetain(ordinal int) (Context, error) {
 	var c C.cu_ctx

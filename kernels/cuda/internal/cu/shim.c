@@ -18,6 +18,7 @@
 	F(DeviceGetAttribute, 2000, 1, (int *, int, int)) \
 	F(DeviceGetUuid, 11040, 1, (unsigned char *, int)) \
 	F(DeviceCanAccessPeer, 4000, 1, (int *, int, int)) \
+	F(DeviceGetP2PAttribute, 8000, 1, (int *, int, int, int)) \
 	F(DevicePrimaryCtxRetain, 7000, 1, (cu_ctx *, int)) \
 	F(DevicePrimaryCtxRelease, 11000, 1, (int)) \
 	F(CtxGetCurrent, 4000, 1, (cu_ctx *)) \
@@ -69,6 +70,7 @@
 	F(GraphLaunch, 10000, 1, (cu_exec, cu_stream)) \
 	F(GraphExecDestroy, 10000, 1, (cu_exec)) \
 	F(LaunchKernel, 4000, 1, (cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_stream, void **, void **)) \
+	F(LaunchKernelEx, 11080, 0, (const struct launch_config *, cu_fn, void **, void **)) \
 	F(LaunchCooperativeKernel, 9000, 1, (cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_stream, void **))
 
 struct location {
@@ -93,6 +95,24 @@ struct properties {
 struct access {
 	struct location location;
 	int flags; // 3: read and write
+};
+
+// CUlaunchAttribute, of an int
+struct launch_attribute {
+	int id; // 2: cooperative, 6: programmatic stream serialization
+	char pad[4];
+	union {
+		char room[64];
+		int value;
+	};
+};
+
+// CUlaunchConfig
+struct launch_config {
+	unsigned grid[3], block[3], shared;
+	cu_stream stream;
+	struct launch_attribute *attributes;
+	unsigned count;
 };
 
 #define DECLARE(name, version, needed, arguments) cu_result(*name) arguments;
@@ -197,6 +217,11 @@ cu_result cu_can_access_peer(int ordinal, int peer, int *can) {
 	DEVICE(ordinal, d)
 	DEVICE(peer, p)
 	return cu.DeviceCanAccessPeer(can, d, p);
+}
+cu_result cu_peer_attribute(int ordinal, int peer, int attribute, int *value) {
+	DEVICE(ordinal, d)
+	DEVICE(peer, p)
+	return cu.DeviceGetP2PAttribute(value, attribute, d, p);
 }
 cu_result cu_primary_retain(int ordinal, cu_ctx *ctx) {
 	DEVICE(ordinal, d)
@@ -354,6 +379,12 @@ static cu_result launch_joined(const cu_launch *launches, int count, const void 
 	for (int i = 0; i < count; i++) {
 		const cu_launch *l = &launches[i];
 		void *one[] = {(char *)args + (size_t)i * stride};
+		if (l->overlaps && cu.LaunchKernelEx) {
+			struct launch_attribute a[2] = {{.id = 6, .value = 1}, {.id = 2, .value = 1}};
+			struct launch_config c = {{l->columns, l->rows, 1}, {l->threads, 1, 1}, 0, on, a, l->cooperative ? 2 : 1};
+			if ((r = cu.LaunchKernelEx(&c, l->fn, one, NULL)) != 0) return r;
+			continue;
+		}
 		r = l->cooperative ? cu.LaunchCooperativeKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one)
 				   : cu.LaunchKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one, NULL);
 		if (r != 0) return r;
@@ -368,4 +399,16 @@ static cu_result launch_joined(const cu_launch *launches, int count, const void 
 }
 cu_result cu_launch_joined(cu_ctx ctx, const cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after) {
 	IN(ctx, launch_joined(launches, count, args, stride, on, others, n, before, after))
+}
+
+static cu_result launch_after(const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
+	cu_result r = cu.StreamIsCapturing(on, captured);
+	for (int i = 0; i < 2 && r == 0 && !*captured; i++)
+		if (waits[i]) r = cu.StreamWaitEvent(on, waits[i], 0);
+	if (r == 0 && l) r = launch_joined(l, 1, args, 0, on, others, n, before, after);
+	if (r == 0 && l && !*captured) r = cu.EventRecord(done, on);
+	return r;
+}
+cu_result cu_launch_after(cu_ctx ctx, const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
+	IN(ctx, launch_after(l, args, on, others, n, before, after, waits, done, captured))
 }

@@ -28,6 +28,7 @@ cu_result cu_device_name(int ordinal, char *name, int room);
 cu_result cu_device_attribute(int ordinal, int attribute, int *value);
 cu_result cu_device_uuid(int ordinal, unsigned char uuid[16]);
 cu_result cu_can_access_peer(int ordinal, int peer, int *can);
+cu_result cu_peer_attribute(int ordinal, int peer, int attribute, int *value);
 cu_result cu_primary_retain(int ordinal, cu_ctx *ctx);
 cu_result cu_primary_release(int ordinal);
 cu_result cu_enable_peer(cu_ctx ctx, cu_ctx peer);
@@ -85,10 +86,14 @@ typedef struct {
 	cu_fn fn;
 	unsigned columns, rows, threads;
 	int cooperative;
+	int overlaps; // it may begin before the kernel ahead of it has ended, for whose end it waits by itself
 } cu_launch;
 
 // Launches kernels one after the other on a stream, after all that was queued before on n other streams, which wait for the last
 // of them. before holds n events, after is one more; they may be used again at once. Streams equal to on are passed over.
 cu_result cu_launch_joined(cu_ctx ctx, const cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after);
+
+// Launches one kernel so, or none, after two events more, which may be 0, and records done behind it. In a capture there is neither.
+cu_result cu_launch_after(cu_ctx ctx, const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured);
 
 #endif

@@ -25,10 +25,11 @@ func DeviceUUID(ordinal int) (id [16]byte, err error) {
 	err = unsupported()
 	return
 }
-func CanAccessPeer(ordinal, peer int) (bool, error) { return false, unsupported() }
-func PrimaryRetain(ordinal int) (Context, error)    { return 0, unsupported() }
-func PrimaryRelease(ordinal int) error              { return unsupported() }
-func EnablePeer(ctx, peer Context) error            { return unsupported() }
+func CanAccessPeer(ordinal, peer int) (bool, error)           { return false, unsupported() }
+func PeerAttribute(ordinal, peer, attribute int) (int, error) { return 0, unsupported() }
+func PrimaryRetain(ordinal int) (Context, error)              { return 0, unsupported() }
+func PrimaryRelease(ordinal int) error                        { return unsupported() }
+func EnablePeer(ctx, peer Context) error                      { return unsupported() }
 func MemInfo(ctx Context) (free, total int64, err error) {
 	err = unsupported()
 	return
@@ -83,4 +84,8 @@ func GraphLaunch(ctx Context, e Exec, s Stream) error                         { 
 func ExecDestroy(ctx Context, e Exec) error                                   { return unsupported() }
 func LaunchJoined(ctx Context, launches []Launch, args unsafe.Pointer, stride int, on Stream, others []Stream, before []Event, after Event) error {
 	return unsupported()
+}
+
+func LaunchAfter(ctx Context, l Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
+	return false, unsupported()
 }

@@ -1,0 +1,276 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// launching is held while the launches of a call that wait for each other are queued, so that all GPUs get them in one order: what was
+// queued before does not wait for what comes after. But what comes after may begin first, on a GPU where streams are ready
+// for it: then the two have to fit beside each other, or one could stand in the other's way on one GPU and the other way round
+// on the next. So a launch that crowds a GPU waits there for all that other communicators have queued, and theirs wait for it.
+var launching struct {
+	sync.Mutex
+	traffic map[int]*traffic // by GPU
+}
+
+// traffic is what communicators have queued on a GPU.
+type traffic struct {
+	last  []launch // of each of them
+	crowd *links   // whose launch was the last that crowds
+}
+
+type launch struct {
+	l    *links
+	done cuda.Event
+}
+
+// crowding is the most threads of a launch that leaves room for others': such of 16 communicators fit beside each other on an H200.
+const crowding = 1 << 11
+
+// trafficOf returns a GPU's. The lock is held.
+func trafficOf(ordinal int) *traffic {
+	t := launching.traffic[ordinal]
+	if t == nil {
+		t = &traffic{}
+		if launching.traffic == nil {
+			launching.traffic = map[int]*traffic{}
+		}
+		launching.traffic[ordinal] = t
+	}
+	return t
+}
+
+// find returns the number of a communicator's last launch, or -1.
+func (t *traffic) find(l *links) int {
+	return slices.IndexFunc(t.last, func(x launch) bool { return x.l == l })
+}
+
+// note has others wait for a launch.
+func (t *traffic) note(l *links, done cuda.Event, crowds bool) {
+	if t.find(l) < 0 {
+		t.last = append(t.last, launch{l, done})
+	}
+	if crowds {
+		t.crowd = l
+	}
+}
+
+// forget makes nobody wait for a communicator that is closed.
+func forget(l *links) {
+	launching.Lock()
+	defer launching.Unlock()
+	for _, t := range launching.traffic {
+		t.last = slices.DeleteFunc(t.last, func(x launch) bool { return x.l == l })
+		if t.crowd == l {
+			t.crowd = nil
+		}
+	}
+}
+
+// across queues a call by kernels that wait for each other, where that is the fastest way. It reports false if it is not, and nothing
+// was queued. Of what every rank calls it has been found that it fits.
+func (c *Communicator) across(calls []Call) (bool, error) {
+	l := c.links
+	if l == nil || calls[0].Algorithm != "" || calls[0].scales() && calls[0].RedOp != kernels.Avg {
+		return false, nil
+	}
+	how := l.choose(calls)
+	if how == byEvents {
+		return false, nil
+	}
+	for r := range calls {
+		c.streams[r] = calls[r].Stream
+	}
+	for i := range c.sites {
+		c.sites[i].take(c.streams, ^uint64(0))
+	}
+	if ok, err := l.write(how, calls); !ok || err != nil {
+		return false, err
+	}
+	if err := l.launch(how); err != nil {
+		return true, c.stuck(err)
+	}
+	if !calls[0].divides() {
+		return true, nil
+	}
+	m, err := c.lower(shape{kind: calls[0].Kind, root: calls[0].Root, algorithm: c.algorithm(&calls[0])})
+	if err != nil {
+		return true, err
+	}
+	c.build.begin(m, calls)
+	for i := range c.sites {
+		c.build.used = 0
+		if err := c.build.divide(c.sites[i].device, c.devices, m); err != nil {
+			return true, err
+		}
+		if err := c.sites[i].launch(c.build.programs()); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// acrossMessages is across for messages; the streams of those who take part are known.
+func (c *Communicator) acrossMessages(ts []Transfer, part uint64) (bool, error) {
+	l := c.links
+	if l == nil {
+		return false, nil
+	}
+	for i := range c.sites {
+		c.sites[i].take(c.streams, part)
+	}
+	how := l.chooseMessages(ts)
+	if how == byEvents {
+		return false, nil
+	}
+	if !l.writeMessages(how, ts) {
+		return false, nil
+	}
+	if err := l.launch(how); err != nil {
+		return true, c.stuck(err)
+	}
+	return true, nil
+}
+
+// stuck ends what some GPUs have begun and others have not got.
+func (c *Communicator) stuck(err error) error {
+	err = errors.Join(fmt.Errorf("gpu: some GPUs got their part of a call and others not: %w", err), c.links.end())
+	c.fail(err)
+	return err
+}
+
+// launch queues the programs that were written.
+func (l *links) launch(how crossing) error {
+	launching.Lock()
+	defer launching.Unlock()
+	some, all := false, true // of the streams are captured
+	for i := range l.sites {
+		s := &l.sites[i]
+		if !s.active {
+			continue
+		}
+		wire := cuda.Wire(&l.lines[i])
+		switch how {
+		case byPush:
+			wire = &l.push[i]
+		case byBulk, byCopies:
+			wire = &l.bulk[i]
+		}
+		var waits [2]cuda.Event
+		if l.used[i] && l.last[i] != s.lead { // calls of a communicator follow each other on any streams
+			waits[0] = l.done[i]
+		}
+		t, crowds := trafficOf(s.device.Info().Ordinal), cuda.Threads(wire) > crowding
+		if l.crowd == 1 {
+			if err := l.giveWay(t, s, crowds, &waits[1]); err != nil {
+				return err
+			}
+		}
+		captured, err := false, error(nil)
+		if how == byCopies {
+			captured, err = l.launchCopies(i, waits)
+		} else {
+			captured, err = s.device.LaunchWire(wire, s.lead, s.others, s.join, waits, l.done[i])
+		}
+		if err != nil {
+			return err
+		}
+		if some, all = some || captured, all && captured; some != all {
+			return errors.New("the streams of some GPUs' ranks are captured in graphs and those of others are not")
+		}
+		if captured {
+			continue
+		}
+		l.last[i], l.used[i] = s.lead, true
+		t.note(l, l.done[i], crowds)
+	}
+	return nil
+}
+
+// giveWay has a launch wait for those of other communicators that it may not fit beside. One event that it waits for goes to wait.
+func (l *links) giveWay(t *traffic, s *site, crowds bool, wait *cuda.Event) error {
+	if !crowds {
+		if t.crowd != nil && t.crowd != l {
+			*wait = t.last[t.find(t.crowd)].done
+		}
+		return nil
+	}
+	if len(t.last) == 0 || len(t.last) == 1 && t.last[0].l == l {
+		return nil
+	}
+	captured, err := s.device.Capturing(s.lead)
+	if err != nil || captured { // what is outside a graph its launches cannot wait for
+		return err
+	}
+	for _, other := range t.last {
+		if other.l == l {
+			continue
+		}
+		if err := s.device.WaitEvent(s.lead, other.done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write makes the programs of all sites. It reports false if the call does not fit.
+func (l *links) write(how crossing, calls []Call) (bool, error) {
+	switch how {
+	case byLines, byTwoShotLines:
+		l.plan.begin(l, calls)
+		if !l.plan.collective(how == byTwoShotLines) {
+			return false, nil
+		}
+		return l.writeLines(&calls[0], len(calls))
+	case byPush:
+		return l.writePush(calls)
+	}
+	return l.writeCopies(how, func(add func(from, to int, dst, src unsafe.Pointer, bytes int64)) { copiesOf(calls, add) }), nil
+}
+
+// writeMessages is write for messages.
+func (l *links) writeMessages(how crossing, ts []Transfer) bool {
+	if how == byLines {
+		l.plan.begin(l, nil)
+		for _, t := range ts {
+			if t.Bytes > 0 {
+				l.plan.message(t.From, t.To, t.Dst, t.Src, t.Bytes)
+			}
+		}
+		ok, err := l.writeLines(nil, 0)
+		return ok && err == nil && !l.plan.full
+	}
+	return l.writeCopies(how, func(add func(from, to int, dst, src unsafe.Pointer, bytes int64)) {
+		for _, t := range ts {
+			add(t.From, t.To, t.Dst, t.Src, t.Bytes)
+		}
+	})
+}
+
+func (l *links) writeLines(call *Call, ranks int) (bool, error) {
+	for i := range l.sites {
+		p := &l.lines[i]
+		p.Reset(i, l.at, stageLines, l.stages[i].abort(), max(1, 128/l.crowd))
+		if call != nil && call.Kind.Reduces() && call.Kind != collective.Barrier {
+			err := p.Folds(call.DType, call.RedOp, cuda.FactorBits(call.DType, 1/float64(ranks)))
+			if errors.Is(err, errors.ErrUnsupported) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		if !l.plan.write(i, p) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

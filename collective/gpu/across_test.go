@@ -1,0 +1,493 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cpu"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// ways has every way that a call can take chosen for short ones, in turn.
+func ways(t *testing.T, each func(name string)) {
+	was := tuned
+	defer func() { tuned, tunedFIFO = was, nil }()
+	each("tuned")
+	tuned.oneShotLines = 0
+	each("two-shot lines")
+	tuned.allReduceLines, tuned.twoShotLines, tuned.pairLines = 0, 0, 0
+	tunedFIFO = func(f cuda.FIFO, _ int64) cuda.FIFO { // many turns
+		f.Stripes, f.Chunk, f.Depth = max(1, f.Stripes/3), 1<<10, 3
+		return f
+	}
+	each("push in short turns, bulk")
+	tunedFIFO = nil
+	each("push, bulk")
+	tuned.copies = 0
+	each("push, copies")
+}
+
+// wantBySites is want, where each site's ranks are folded first.
+func (s *sample) wantBySites(l *links, r int) []byte {
+	if !s.Kind.Reduces() || s.Kind == collective.Barrier || s.Count == 0 || len(l.sites) == s.ranks {
+		return s.want(r)
+	}
+	parts := *s
+	parts.ranks, parts.inputs = len(l.sites), nil
+	for _, site := range l.sites {
+		one := *s
+		one.inputs = nil
+		for _, k := range site.ranks {
+			one.inputs = append(one.inputs, s.inputs[k])
+		}
+		parts.inputs = append(parts.inputs, one.foldAll(len(site.ranks), s.scales(), s.ranks))
+	}
+	all := parts.foldAll(len(l.sites), false, 0)
+	b := s.block()
+	if s.Kind == collective.ReduceScatter {
+		all = all[r*b:][:b]
+	}
+	if s.divides() {
+		words := make([]uint64, b/8+1)
+		out := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), b)
+		copy(out, all)
+		div, err := cpu.PostDiv(s.DType)
+		if err != nil {
+			panic(err)
+		}
+		div(unsafe.Pointer(&words[0]), s.Count, int64(s.ranks))
+		return out
+	}
+	return all
+}
+
+// foldAll folds whole inputs of n ranks, scaled by 1/by or not.
+func (s *sample) foldAll(n int, scaled bool, by int) []byte {
+	bytes := len(s.inputs[0])
+	words := make([]uint64, bytes/8+1)
+	srcs := make([]unsafe.Pointer, n)
+	for k := range srcs {
+		in := make([]uint64, bytes/8+1)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&in[0])), bytes), s.inputs[k])
+		srcs[k] = unsafe.Pointer(&in[0])
+	}
+	count := bytes / s.DType.Size()
+	op := s.RedOp
+	if op == kernels.Avg {
+		op = kernels.Sum
+	}
+	switch {
+	case scaled:
+		f, err := cpu.PreMul(s.DType)
+		if err != nil {
+			panic(err)
+		}
+		f(unsafe.Pointer(&words[0]), srcs, count, kernels.AllSources, 1/float64(by))
+	case n == 1:
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes), s.inputs[0])
+	default:
+		f, err := cpu.Reducer(s.DType, op)
+		if err != nil {
+			panic(err)
+		}
+		f(unsafe.Pointer(&words[0]), srcs, count)
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
+}
+
+// TestAcross is every kind × type × operator over several GPUs, or handles of one, by every way, at awkward counts, in place and
+// unaligned in turn, to the bit.
+func TestAcross(t *testing.T) {
+	for _, row := range []struct{ handles, ranks int }{{2, 2}, {2, 5}, {3, 3}, {4, 8}, {8, 8}} {
+		if testing.Short() && row.handles > 2 {
+			continue
+		}
+		g := newRigOn(t, several(t, row.handles, row.ranks), 1<<20)
+		c, err := New(g.devices)
+		require.NoError(t, err)
+		require.NotNil(t, c.links, "the devices are not linked")
+		done := map[crossing]int{}
+		ways(t, func(way string) {
+			variant := 0
+			for _, kind := range collective.Kinds() {
+				for _, dtype := range kernels.DTypes() {
+					for _, op := range redops(kind) {
+						variant++
+						call := Call{Kind: kind, DType: dtype, RedOp: op, Count: []int{1, 7, 1000, 4096, 12345}[variant%5]}
+						if kind == collective.Barrier {
+							call.Count = 0
+						}
+						if kind.Rooted() {
+							call.Root = variant % row.ranks
+						}
+						if ins, outs := kind.Blocks(row.ranks); max(ins, outs) > 1 {
+							call.Count = min(call.Count, 8000)
+						}
+						s := sampleOf(call, row.ranks, variant/5)
+						calls := s.lay(g)
+						g.waitAll()
+						how := c.links.choose(calls)
+						done[how]++
+						if how == byLines || how == byTwoShotLines || how == byPush {
+							s.bySites = c.links
+						}
+						require.NoError(t, c.Group(calls), "%s", s)
+						s.check(g, calls)
+					}
+				}
+			}
+		})
+		t.Logf("%d ranks on %d: calls by way %v", row.ranks, row.handles, done)
+		for _, how := range []crossing{byLines, byPush, byBulk, byCopies} {
+			require.NotZero(t, done[how], "%d", how)
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
+// Long messages by each way, every word, with one rank a GPU and with two.
+func TestAcrossLong(t *testing.T) {
+	const count = 3<<20 + 7
+	for _, ranks := range []int{2, 4} {
+		g := newRigOn(t, several(t, 2, ranks), 16<<20)
+		c, err := New(g.devices)
+		require.NoError(t, err)
+		ways(t, func(way string) {
+			for i, kind := range collective.Kinds() {
+				ins, outs := kind.Blocks(ranks)
+				if kind == collective.Barrier {
+					continue
+				}
+				for j, dtype := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Uint8} {
+					s := sampleOf(Call{Kind: kind, DType: dtype, RedOp: kernels.Sum, Count: count / max(ins, outs) &^ (3 * j)}, ranks, 2*(i+j)%4)
+					calls := s.lay(g)
+					g.waitAll()
+					if c.links.choose(calls) != byEvents {
+						s.bySites = c.links
+					}
+					for range 1 + 2*bit(!slices.Contains(s.place, true)) { // over and over
+						require.NoError(t, c.Group(calls), "%s", s)
+					}
+					s.check(g, calls)
+				}
+			}
+		})
+		require.NoError(t, c.Close())
+	}
+}
+
+// One-way traffic does not overrun who is slow: thousands of broadcasts without a look, each of other data to another place, and the
+// receivers busy; and messages among some of the ranks between them.
+func TestAcrossOneWay(t *testing.T) {
+	const n, calls = 1000, 200
+	g := newRigOn(t, several(t, 2, 3), 4*n*calls+1<<20)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	for round := range 10 {
+		all := random(kernels.Uint32, n*calls, uint64(round))
+		for r := range 3 {
+			g.up(r, g.src[r].Ptr, all)
+			require.NoError(t, g.devices[r].Fill(g.streams[r], g.dst[r].Ptr, 0, 4*n*calls))
+		}
+		g.waitAll()
+		for i := range calls {
+			if i%7 == 3 { // by the driver, so that the receivers come late
+				for r := range 3 {
+					require.NoError(t, g.devices[r].Fill(g.streams[r], unsafe.Add(g.src[r].Ptr, 4*n*calls), byte(i), 1<<(r*6)))
+				}
+			}
+			at := 4 * n * i
+			if i%5 == 4 {
+				require.NoError(t, c.Transfers([]Transfer{{From: 0, To: 1, Src: unsafe.Add(g.src[0].Ptr, at), Dst: unsafe.Add(g.dst[1].Ptr, at), Bytes: 4 * n, FromStream: g.streams[0], ToStream: g.streams[1]}}))
+				for r := range 3 {
+					if r != 1 {
+						require.NoError(t, g.devices[r].CopyAny(g.streams[r], unsafe.Add(g.dst[r].Ptr, at), unsafe.Add(g.src[r].Ptr, at), 4*n))
+					}
+				}
+				continue
+			}
+			group := make([]Call, 3)
+			for r := range group {
+				group[r] = Call{Kind: collective.Broadcast, DType: kernels.Uint32, Count: n, Root: i % 4 % 3, Dst: unsafe.Add(g.dst[r].Ptr, at), Stream: g.streams[r]}
+				if r == group[r].Root {
+					group[r].Src = unsafe.Add(g.src[r].Ptr, at)
+				}
+			}
+			require.NoError(t, c.Group(group))
+		}
+		g.waitAll()
+		for r := range 3 {
+			require.Equal(t, all, g.down(r, g.dst[r].Ptr, len(all)), "rank %d", r)
+		}
+	}
+	require.NoError(t, c.Close())
+}
+
+// TestAcrossLitmus replays graphs, one a GPU, of many in-place all-reduces of changing lengths by changing ways. Three ranks: each call
+// multiplies what all have by 3 modulo 2^32, which loses nothing, so one word read too early or too late shows in the end.
+func TestAcrossLitmus(t *testing.T) {
+	const ranks, most, inGraph = 3, 200000, 60
+	replays := 1000
+	if testing.Short() {
+		replays = 20
+	}
+	g := newRigOn(t, several(t, 2, ranks), 1<<20)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Uint32, Count: most}, ranks, 3)
+	for r := range ranks {
+		s.place[r] = true
+		copy(s.inputs[r], s.inputs[0]) // equal from the start
+	}
+	calls := s.lay(g)
+	g.waitAll()
+	calls[2].Stream = calls[0].Stream // one stream a GPU
+	rng := rand.New(rand.NewPCG(4, 9))
+	times := make([]int, most) // that a graph multiplies an element
+	was := tuned
+	defer func() { tuned = was }()
+	var graphs [2]*cuda.Graph
+	graphs[0], err = g.devices[0].Capture(calls[0].Stream, func() (err error) {
+		graphs[1], err = g.devices[1].Capture(calls[1].Stream, func() error {
+			for range inGraph {
+				tuned.allReduceLines = was.allReduceLines * int64(rng.IntN(2))
+				n := 1 + rng.IntN(most)>>rng.IntN(8)
+				for i := range n {
+					times[i]++
+				}
+				for r := range calls {
+					calls[r].Count = n
+				}
+				if err := c.Group(calls); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	require.NoError(t, err)
+	start := time.Now()
+	for range replays {
+		for i := range graphs {
+			require.NoError(t, graphs[i].Launch(calls[i].Stream))
+		}
+	}
+	g.waitAll()
+	t.Logf("%d calls in %v", replays*inGraph, time.Since(start))
+	for r := range ranks {
+		got := g.down(r, calls[r].Dst, 4*most)
+		for i := range most {
+			factor, whole := uint32(1), uint32(1)
+			for range times[i] {
+				factor *= ranks
+			}
+			for range replays {
+				whole *= factor
+			}
+			want := binary.NativeEndian.Uint32(s.inputs[0][4*i:]) * whole
+			if got := binary.NativeEndian.Uint32(got[4*i:]); got != want {
+				t.Fatalf("rank %d, element %d: %d, want %d", r, i, got, want)
+			}
+		}
+	}
+	for i := range graphs {
+		require.NoError(t, graphs[i].Destroy())
+	}
+	require.NoError(t, c.Close())
+}
+
+// A GPU whose peer never comes waits until Abort, and is idle at once; the streams are usable afterwards.
+func TestAcrossAbort(t *testing.T) {
+	g := newRigOn(t, several(t, 2, 2), 16<<20)
+	var slowest time.Duration
+	for i := range 8 {
+		c, err := New(g.devices)
+		require.NoError(t, err)
+		count := []int{100, 100000, 2 << 20, 3 << 20}[i%4]
+		s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: count}, 2, uint64(i))
+		if i >= 4 {
+			s.Kind, s.Count = collective.AllGather, count/2
+			s = newSample(s.Call, 2, uint64(i))
+		}
+		calls := s.lay(g)
+		g.waitAll()
+		c.mu.Lock()
+		how := c.links.choose(calls)
+		if i == 3 {
+			how = byPush
+		}
+		if i == 7 {
+			how = byBulk
+		}
+		for k := range c.sites {
+			c.sites[k].take(g.streams, ^uint64(0))
+		}
+		ok, err := c.links.write(how, calls)
+		require.NoError(t, err)
+		require.True(t, ok)
+		c.sites[1].active = false // it gets nothing
+		require.NoError(t, c.links.launch(how))
+		c.mu.Unlock()
+		time.Sleep(2 * time.Millisecond)
+		idle, err := g.d.Done(g.streams[0])
+		require.NoError(t, err)
+		require.False(t, idle, "nobody was waited for")
+		start := time.Now()
+		c.Abort(errors.New("the test wants it"))
+		require.NoError(t, g.d.Wait(g.streams[0]))
+		slowest = max(slowest, time.Since(start))
+		require.ErrorContains(t, c.Group(calls), "the test wants it")
+		require.NoError(t, c.Close())
+		c, err = New(g.devices)
+		require.NoError(t, err)
+		require.NoError(t, c.Group(calls))
+		s.check(g, calls)
+		require.NoError(t, c.Close())
+	}
+	t.Logf("Abort → stream idle: at most %v", slowest)
+	require.Less(t, slowest, time.Second)
+}
+
+// A call that one GPU captures and the other does at once is refused, the other does not wait for ever, and the streams are usable.
+func TestAcrossCaptureOnSomeIsRefused(t *testing.T) {
+	g := newRigOn(t, several(t, 2, 2), 1<<20)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}, 2, 1)
+	calls := s.lay(g)
+	g.waitAll()
+	_, err = g.devices[0].Capture(calls[0].Stream, func() error { return c.Group(calls) })
+	require.ErrorContains(t, err, "captured")
+	g.waitAll()
+	require.Error(t, c.Group(calls))
+	require.NoError(t, c.Close())
+	c, err = New(g.devices)
+	require.NoError(t, err)
+	require.NoError(t, c.Group(calls))
+	s.check(g, calls)
+	require.NoError(t, c.Close())
+}
+
+// Communicators over the same GPUs, driven by a goroutine each on streams that change, with calls that fill the GPUs, don't stand in each other's way.
+func TestAcrossSoak(t *testing.T) {
+	const many = 4
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	devices := several(t, 2, 2)
+	if devices[0].Info().Ordinal == devices[1].Info().Ordinal {
+		t.Skip("launches of several communicators need not fit on one GPU")
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, many)
+	for k := range many {
+		g := newRigOn(t, devices, 32<<20)
+		c, err := New(devices)
+		require.NoError(t, err)
+		s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: []int{1000, 50000, 1 << 20, 4 << 20}[k]}, 2, uint64(k))
+		calls := s.lay(g)
+		g.waitAll()
+		other := make([]cuda.Stream, 2)
+		for i, d := range devices {
+			other[i], err = d.NewStream()
+			require.NoError(t, err)
+		}
+		wg.Go(func() {
+			for i := range rounds {
+				now := append([]Call(nil), calls...)
+				if i%3 == 1 { // follows, though nobody says so
+					now[0].Stream, now[1].Stream = other[0], other[1]
+				}
+				if errs[k] = c.Group(now); errs[k] != nil {
+					return
+				}
+			}
+			for i, d := range devices {
+				errs[k] = errors.Join(errs[k], d.Wait(other[i]))
+			}
+		})
+		t.Cleanup(func() {
+			s.check(g, calls)
+			require.NoError(t, c.Close())
+			for i, d := range devices {
+				require.NoError(t, d.DestroyStream(other[i]))
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+}
+
+func TestAcrossDoesNotAllocate(t *testing.T) {
+	g := newRigOn(t, several(t, 2, 2), 1<<20)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	ways(t, func(way string) {
+		s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}, 2, 1)
+		calls := s.lay(g)
+		g.waitAll()
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if c.Group(calls) != nil {
+				panic("group")
+			}
+		}), way)
+		s.check(g, calls)
+	})
+	require.NoError(t, c.Close())
+}
+
+// TestPushShapes prints what cuts of the FIFOs reach, to choose those of fifo by.
+func TestPushShapes(t *testing.T) {
+	if os.Getenv("GCCL_SHAPES") == "" {
+		t.Skip("prints a table for GCCL_SHAPES=1")
+	}
+	g := newRigOn(t, several(t, 2, 2), 1<<30)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	defer func() { tunedFIFO = nil }()
+	for r := range 2 {
+		require.NoError(t, g.devices[r].Fill(g.streams[r], g.src[r].Ptr, byte(0x3C+r), 1<<30))
+	}
+	for _, dtype := range []kernels.DType{kernels.Float32, kernels.Bfloat16} {
+		for _, bytes := range []int{8 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30} {
+			line := fmt.Sprintf("%v %d MiB, busbw at stripes x KiB x depth:", dtype, bytes>>20)
+			for _, cut := range [][3]int{{64, 16, 4}, {64, 16, 8}, {64, 32, 4}, {64, 32, 8}, {64, 64, 3}, {64, 64, 4}, {48, 80, 4}, {48, 64, 4}, {32, 128, 4}} {
+				tunedFIFO = func(f cuda.FIFO, _ int64) cuda.FIFO {
+					f.Stripes, f.Chunk, f.Depth = cut[0], cut[1]<<10, cut[2]
+					return f
+				}
+				calls := make([]Call, 2)
+				for r := range calls {
+					calls[r] = Call{Kind: collective.AllReduce, DType: dtype, Count: bytes / dtype.Size(), Src: g.src[r].Ptr, Dst: g.dst[r].Ptr, Stream: g.streams[r]}
+				}
+				best := time.Hour
+				n := max(2, 64<<20/bytes)
+				for range 4 {
+					start := time.Now()
+					for range n {
+						require.NoError(t, c.Group(calls))
+					}
+					g.waitAll()
+					best = min(best, time.Since(start)/time.Duration(n))
+				}
+				line += fmt.Sprintf(" %dx%dx%d %.1f", cut[0], cut[1], cut[2], float64(bytes)/best.Seconds()/1e9)
+			}
+			t.Log(line)
+		}
+	}
+	require.NoError(t, c.Close())
+}

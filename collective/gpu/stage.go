@@ -1,0 +1,50 @@
+package gpu
+
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// A stage is a GPU's memory for a communicator's traffic with other GPUs, which map it: the kernels' words, then rows of LL128 lines
+// of even epochs and of odd ones, then slots of FIFOs. Of rows and slots every other GPU has its share.
+type stage struct {
+	mem kernels.Mem
+	d   *cuda.Device
+}
+
+// Less than 32 MiB a GPU, whatever their number.
+const (
+	stageLines = 13 << 19 // of one parity: 6 MiB of payload
+	stageSlots = 16 << 20
+	stageBytes = cuda.StageRows + 2*stageLines + stageSlots
+	abortAt    = cuda.StageRows - 64 // the word that ends all waiting
+)
+
+func newStage(d *cuda.Device) (stage, error) {
+	m, err := d.Alloc(stageBytes)
+	if err != nil {
+		return stage{}, err
+	}
+	return stage{m, d}, d.Fill(0, m.Ptr, 0, stageBytes-stageSlots)
+}
+
+func (s *stage) free() error {
+	if s.mem.Ptr == nil {
+		return nil
+	}
+	m := s.mem
+	s.mem.Ptr = nil
+	return s.d.Free(m)
+}
+
+func (s *stage) abort() unsafe.Pointer { return unsafe.Add(s.mem.Ptr, abortAt) }
+
+// row is a row at a site's stage, by its number and that of the other one, who stores there.
+func (s *stage) row(share, at int64, site, other int) unsafe.Pointer {
+	if other > site {
+		other--
+	}
+	return unsafe.Add(s.mem.Ptr, cuda.StageRows+int64(other)*share+at)
+}

@@ -1,0 +1,133 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// TestDeviceSeveralGPUs: ranks of one process on all GPUs in turn, one or more on each: all-reduces of all lengths, from a goroutine a rank
+// and from one for all; then a rank that never calls is named, and the others go on without it.
+func TestDeviceSeveralGPUs(t *testing.T) {
+	needGPU(t)
+	n, err := cuda.Count()
+	require.NoError(t, err)
+	if n < 2 {
+		t.Skip("there is one GPU")
+	}
+	for _, ranks := range []int{n, 2*n + 1} {
+		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
+			const room = 32 << 20
+			at := func(r int) kernels.Device { return kernels.Device{Kind: kernels.CUDA, Ordinal: int32(r % n)} }
+			comms := world(t, ranks, func(r int, c *comm.Config) { c.Device, c.CallTimeout = at(r), time.Second })
+			devices := make([]*cuda.Device, n)
+			for i := range devices {
+				devices[i], err = cuda.Open(i)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, devices[i].Close()) })
+			}
+			var streams []cuda.Stream
+			var src, dst []kernels.Mem
+			for r, c := range comms {
+				s, err := devices[r%n].NewStream()
+				require.NoError(t, err)
+				a, err := c.AllocOn(at(r), room)
+				require.NoError(t, err)
+				b, err := c.AllocOn(at(r), room)
+				require.NoError(t, err)
+				streams, src, dst = append(streams, s), append(src, a), append(dst, b)
+			}
+			t.Cleanup(func() {
+				for r, s := range streams {
+					require.NoError(t, devices[r%n].Wait(s))
+					require.NoError(t, devices[r%n].DestroyStream(s))
+				}
+			})
+			call := func(on []*comm.Comm, r, count int) comm.Call {
+				return comm.Call{Comm: on[r], Kind: comm.KindAllReduce, Src: src[r], Dst: dst[r], Count: count, DType: kernels.Float32, Stream: streams[r]}
+			}
+			check := func(on []*comm.Comm, count, round int, do func()) {
+				want := make([]float32, count)
+				for r := range on {
+					x := make([]float32, count)
+					for i := range x {
+						x[i] = float32((i*7+r*13+round)%61 - 30)
+						want[i] += x[i]
+					}
+					require.NoError(t, devices[r%n].CopyAny(streams[r], src[r].Ptr, unsafe.Pointer(&x[0]), int64(4*count)))
+				}
+				do()
+				got := make([]float32, count)
+				for r := range on {
+					require.NoError(t, devices[r%n].CopyAny(streams[r], unsafe.Pointer(&got[0]), dst[r].Ptr, int64(4*count)))
+					require.NoError(t, devices[r%n].Wait(streams[r]))
+					require.True(t, slices.Equal(want, got), "rank %d, %d elements", r, count)
+				}
+			}
+			for round, count := range []int{1, 7, 1000, 65537, 1 << 20, 3 << 20, room / 4} {
+				check(comms, count, round, func() {
+					each(ranks, func(r int) {
+						for range 3 {
+							if err := comms[r].Do(context.Background(), call(comms, r, count)); err != nil {
+								t.Errorf("rank %d: %v", r, err)
+							}
+						}
+					})
+				})
+				check(comms, count, round+100, func() {
+					var calls []comm.Call
+					for r := range ranks {
+						calls = append(calls, call(comms, r, count))
+					}
+					require.NoError(t, comm.Group(context.Background(), calls...))
+				})
+			}
+			if ranks == 2 { // nobody would be left to agree with
+				for _, c := range comms { // what they share stays until the last one has left
+					require.NoError(t, c.Close())
+				}
+				return
+			}
+			each(ranks, func(r int) {
+				if r == ranks-1 {
+					return
+				}
+				err := comms[r].Do(context.Background(), call(comms, r, 1000))
+				var e *comm.Error
+				if !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{ranks - 1}) {
+					t.Errorf("rank %d: %v, want a timeout that names rank %d", r, err, ranks-1)
+				}
+			})
+			require.ErrorIs(t, comms[ranks-1].Do(context.Background(), call(comms, ranks-1, 1000)), comm.ErrAborted, "it is too late")
+			smaller := make([]*comm.Comm, ranks)
+			each(ranks, func(r int) {
+				var err error
+				if smaller[r], err = comms[r].Shrink(context.Background()); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+			require.False(t, t.Failed())
+			defer each(ranks, func(r int) { smaller[r].Close() })
+			check(smaller, 1000, 5, func() {
+				each(ranks, func(r int) {
+					for range 100 {
+						if err := smaller[r].Do(context.Background(), call(smaller, r, 1000)); err != nil {
+							t.Errorf("rank %d: %v", r, err)
+							return
+						}
+					}
+				})
+			})
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package cuda
+
+import (
+	_ "embed"
+	"fmt"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// Limits of the traffic between GPUs.
+const (
+	MaxSites   = 8  // GPUs that one launch has to do with
+	MaxStripes = 64 // of a FIFO
+
+	ll128Words      = 499
+	ll128Rows       = 128
+	maxCopies       = 96
+	maxCopyPointers = 256
+	wireThreads     = 512
+	pushThreads     = 544
+)
+
+// StageRows is where a stage's memory for rows of lines and for slots begins; what is before is zero at first, and the kernels' own.
+// A stage is a GPU's memory for the traffic of one communicator, which all its GPUs map. See wire.h.
+const StageRows = 64 << 10
+
+// A WireKernel is one of the kernels in wire.cu. They wait for the launches on other GPUs that belong to theirs.
+type WireKernel uint8
+
+const (
+	ll128Bytes WireKernel = iota
+	bulkBytes
+	numWireBytes
+)
+
+// wireDTypes are the types that wire.cu folds, the first ones of kernels.DType.
+const wireDTypes = 10
+
+const numWireKernels = numWireBytes + 2*wireDTypes*numRedOps
+
+// wireFold returns the exchange's or the push's kernel that folds by d and op. Types that have none are a *kernels.UnsupportedError.
+func wireFold(d kernels.DType, op kernels.RedOp, push bool) (WireKernel, error) {
+	k, err := FoldKernel(d, op, push)
+	if err != nil {
+		return 0, err
+	}
+	if int(d) >= wireDTypes {
+		return 0, &kernels.UnsupportedError{Kernel: "fold between GPUs", Device: "cuda", DType: d, Accepted: "the types of up to kernels.Bfloat16"}
+	}
+	return numWireBytes + WireKernel(k-numBytes), nil
+}
+
+// fold is the kernel in kernels.cu that has its type and operator.
+func (k WireKernel) fold() Kernel { return numBytes + Kernel(k-numWireBytes) }
+
+// exchanges reports whether it is one of the kernels of LL128.
+func (k WireKernel) exchanges() bool {
+	return k == ll128Bytes || k >= numWireBytes && (k-numWireBytes)%2 == 0
+}
+
+func (k WireKernel) name() string {
+	if k < numWireBytes {
+		return [...]string{"gccl_ll128_bytes", "gccl_bulk_bytes"}[k]
+	}
+	name, role := k.fold().name(), "gccl_ll128_"
+	if (k-numWireBytes)%2 == 1 {
+		role = "gccl_push_"
+	}
+	return role + name[len("gccl_move_"):] // "line" is as long
+}
+
+// From compute capability 9.0 on an exchange may begin before the kernel ahead of it has ended.
+const overlapCapability = 9
+
+//go:embed zwire_sm80.ptx.gz
+var wire8 []byte
+
+//go:embed zwire_sm90.ptx.gz
+var wire9 []byte
+
+// loadWire compiles the kernels, once.
+func (d *Device) loadWire() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wireModule != 0 {
+		return nil
+	}
+	packed := wire8
+	if d.info.Major >= overlapCapability {
+		packed = wire9
+	}
+	text, err := unpack(packed)
+	if err != nil {
+		return err
+	}
+	if d.wireModule, err = cu.ModuleLoad(d.ctx, text); err != nil {
+		return err
+	}
+	for k := range WireKernel(numWireKernels) {
+		if k >= numWireBytes && !k.fold().exists() {
+			continue
+		}
+		if d.wire[k], err = cu.ModuleFunction(d.ctx, d.wireModule, k.name()); err != nil {
+			return err
+		}
+		if _, err = cu.FunctionAttribute(d.ctx, d.wire[k], cu.FunctionRegisters); err != nil { // loads it, whatever the driver's laziness
+			return fmt.Errorf("%s: %w", k.name(), err)
+		}
+	}
+	return nil
+}
+
+// Linked reports whether the devices have been connected and reach each other's memory by a link that keeps the order and wholeness
+// of what is stored, as NVLink does; one GPU under two handles is linked.
+func (d *Device) Linked(peer *Device) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.linked[peer.info.Ordinal]
+}
+
+// link notes how d reaches a peer.
+func (d *Device) link(peer *Device) error {
+	yes := d.info.Ordinal == peer.info.Ordinal
+	if !yes {
+		atomics, err := cu.PeerAttribute(d.info.Ordinal, peer.info.Ordinal, cu.PeerNativeAtomics)
+		if err != nil {
+			return err
+		}
+		yes = atomics != 0
+	}
+	if !yes {
+		return nil
+	}
+	if err := d.loadWire(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.linked == nil {
+		d.linked = map[int]bool{}
+	}
+	d.linked[peer.info.Ordinal] = true
+	return nil
+}
+
+// A Wire is a launch of one of these kernels: an [LL128], a [Push] or a [Bulk].
+type Wire interface {
+	parts() (args unsafe.Pointer, k WireKernel, blocks, threads uint32)
+}
+
+// Threads returns how many a wire's launch has.
+func Threads(w Wire) int {
+	_, _, blocks, threads := w.parts()
+	return int(blocks) * int(threads)
+}
+
+// LaunchWire is Launch of a wire, after two events more, each of which may be 0, and with done recorded behind it. In a capture, which it
+// reports, these events are left out. All blocks run at once, or the launch fails.
+func (d *Device) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits [2]Event, done Event) (captured bool, err error) {
+	args, k, blocks, threads := w.parts()
+	var before []cu.Event
+	var after cu.Event
+	if j != nil {
+		before, after = j.before, j.after
+	} else {
+		others = nil
+	}
+	return cu.LaunchAfter(d.ctx, cu.Launch{Function: d.wire[k], Columns: blocks, Rows: 1, Threads: threads, Cooperative: true, Overlaps: k.exchanges() && d.info.Major >= overlapCapability}, args, on, others, before, after, waits, done)
+}
