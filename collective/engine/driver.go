@@ -292,7 +292,7 @@ func (d *Driver) park(ctx context.Context, c *Call) {
 		d.parked[0].poke() // the offer that we do not take
 	}
 	d.mu.Unlock()
-	c.state.CompareAndSwap(c.starts|parked, c.starts|running)
+	c.state.CompareAndSwap(c.starts|parked, c.starts) // running
 }
 
 // attend takes the inbox in and ends failed ports.

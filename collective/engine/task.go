@@ -47,9 +47,9 @@ type Call struct {
 
 // States of a call.
 const (
-	running uint64 = iota
-	parked         // running, and a goroutine sleeps on wake
-	done           // no task touches the call's memory any more
+	// 0: it runs
+	parked uint64 = 1 // it runs, and a goroutine sleeps on wake
+	done   uint64 = 2 // no task touches the call's memory any more
 )
 
 // Done reports whether the call is over; then Err is its outcome. To be asked by who started it, or by who is in some order with that.
