@@ -45,13 +45,13 @@ var may = map[string][]string{
 	"transport/faulty":          {"kernels", "transport"},
 	"transport/mem":             {"kernels", "transport"},
 	"transport/spin":            {},
-	"transport/shm":             {"kernels", "transport", "golang.org/x/sys"},
+	"transport/shm":             {"kernels", "kernels/cpu", "transport", "golang.org/x/sys"}, // copies past the caches
 	"transport/tcp":             {"kernels", "transport", "bootstrap/auth", "golang.org/x/sys"},
 	"transport/verbs":           {"kernels", "transport", "transport/verbs/...", "bootstrap/auth", "golang.org/x/sys"},
 	"transport/p2p":             {"kernels", "transport", "kernels/cuda", "golang.org/x/sys"},
 	"collective/sim":            {"collective", "topology"},
 	"collective/tune":           {"collective", "collective/sim", "topology"},
-	"collective/engine":         {"collective", "transport", "transport/spin", "kernels", "golang.org/x/sys"},
+	"collective/engine":         {"collective", "transport", "transport/spin", "kernels", "kernels/cpu", "golang.org/x/sys"},
 	"collective/gpu":            {"collective", "kernels", "kernels/cuda"},
 	"transport/verbs/internal/": {},
 	"kernels/cuda/internal/":    {},
@@ -89,7 +89,7 @@ var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", 
 var mayUnsafe = []string{
 	"cmd/gccl/bench/buffer.go", "cmd/gccl/bench/device.go", "cmd/gccl/bench/page.go",
 	"collective/plan.go", // Sizeof only
-	"collective/engine/lane.go", "collective/engine/short.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
+	"collective/engine/lane.go", "collective/engine/relay.go", "collective/engine/short.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
 	"examples/gpu/",
 	"collective/gpu/", // device addresses, which it adds up and never follows
 	"comm/alloc.go", "comm/do.go", "comm/prepare.go",

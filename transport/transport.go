@@ -71,6 +71,9 @@ type Buf struct {
 	// Shared says that Ptr lies in memory from the endpoint's Allocator: a send
 	// may then lend it to the peer instead of copying it.
 	Shared bool
+	// Cold says that what is received will not be read soon, being a part of much: a copy of it
+	// may go past the caches.
+	Cold bool
 }
 
 // Options are set once per endpoint, and MaxMessage, Streams and Checksum must
@@ -163,6 +166,22 @@ type Awaiter interface {
 	// Awaits returns the word and the value it has as long as nothing arrived.
 	// The word stays readable as long as the stream lives. Nil: not now.
 	Awaits() (word *uint64, idle uint64)
+}
+
+// Stager is an optional power of a Stream that copies what it sends into memory where the peer reads it: a message can be made there, piece
+// by piece, while what it is made of is still in a near cache.
+type Stager interface {
+	// Stage returns memory for the next message, of n bytes, or nil where Send is the way now. The message is put there by Fill and sent by
+	// SendStaged, or the memory is forgotten; nothing else is sent on the stream in between.
+	Stage(n int) unsafe.Pointer
+	// Fill copies n bytes to there, in the way that is best for who reads them next.
+	Fill(dst, src unsafe.Pointer, n int)
+	// SendStaged is Send of the memory that Stage returned last.
+	SendStaged(tag uint32, n int) error
+	// Lends reports whether Send lends Shared memory of n bytes now, rather than copying it.
+	Lends(n int) bool
+	// Far reports whether the peer's processor is so far that what it reads next is better stored past the caches, in lent memory too.
+	Far() bool
 }
 
 // Allocator is an optional power of an Endpoint: memory that peers on this

@@ -20,6 +20,7 @@ import (
 
 // job is n ranks of one process over mem, each with an endpoint, a driver and a port of its own.
 type job struct {
+	mu        sync.Mutex
 	network   mem.Network
 	drivers   []*Driver
 	endpoints []transport.Endpoint
@@ -30,10 +31,15 @@ const jobLanes = 3
 
 // newJob makes a job whose drivers newDriver makes.
 func newJob(t testing.TB, n int, newDriver func() *Driver) *job {
+	return newJobOf(t, n, newDriver, transport.Options{Streams: jobLanes, MaxMessage: 1 << 16})
+}
+
+func newJobOf(t testing.TB, n int, newDriver func() *Driver, opts transport.Options) *job {
 	j := &job{}
 	for range n {
 		d := newDriver()
-		e, err := j.network.Open(transport.Options{Streams: jobLanes, MaxMessage: 1 << 16, Wake: d.Wake})
+		opts.Wake = d.Wake
+		e, err := j.network.Open(opts)
 		require.NoError(t, err)
 		d.Attach(e)
 		j.drivers, j.endpoints = append(j.drivers, d), append(j.endpoints, e)

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/transport"
 )
 
@@ -36,6 +37,8 @@ type Lane struct {
 	temp   []byte
 	views  []shown
 	srcs   []unsafe.Pointer // operands of the fold at hand
+	relay  relay
+	cold   bool // the running task's memory is more than caches hold
 
 	waits   *link // what pc waits for, if anything
 	arrival bool  // it waits for a message from there
@@ -97,6 +100,7 @@ func (l *Lane) begin() {
 	l.base[collective.In], l.base[collective.Out] = t.In, t.Out
 	block := t.Layout.Count * t.Layout.Elem
 	l.stride[collective.In], l.stride[collective.Out] = block, block
+	l.cold = cpu.CanStream() && block >= coldFrom/max(p.Shape.Kind.Blocks(p.Shape.Ranks))
 	if p.Temps > 0 {
 		l.stride[collective.Temp] = min(t.Layout.Round, t.Layout.Count) * t.Layout.Elem
 		if need := p.Temps * l.stride[collective.Temp]; len(l.temp) < need {
@@ -199,8 +203,7 @@ func (l *Lane) step(t *Task, o *collective.Op) (bool, error) {
 			return false, err
 		}
 		src := &t.Plan.Srcs[o.Src]
-		shared := src.Flags&collective.Lend != 0 && (src.Space == collective.In && t.InShared || src.Space == collective.Out && t.OutShared)
-		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: l.addr(src), N: l.size[src.Piece], Shared: shared})
+		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: l.addr(src), N: l.size[src.Piece], Shared: t.lends(src)})
 		if ok {
 			k.sent++
 		} else {
@@ -226,7 +229,7 @@ func (l *Lane) step(t *Task, o *collective.Op) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		ok, err := k.stream.Recv(t.Tag, transport.Buf{Ptr: l.addr(&o.Dst), N: l.size[o.Dst.Piece]})
+		ok, err := k.stream.Recv(t.Tag, transport.Buf{Ptr: l.addr(&o.Dst), N: l.size[o.Dst.Piece], Cold: l.cold})
 		if !ok {
 			l.waits, l.arrival = k, true
 		}
@@ -259,11 +262,14 @@ func (l *Lane) compute(t *Task, o *collective.Op) error {
 	size := l.size[o.Dst.Piece]
 	switch {
 	case size == 0:
-	case scaled >= 0:
-		t.PreMul(dst, l.srcs, l.elems[o.Dst.Piece], scaled, t.Factor)
-	case o.Code == collective.OpFold:
-		t.Fold(dst, l.srcs, l.elems[o.Dst.Piece])
-	case dst != l.srcs[0]:
+	case scaled >= 0 || o.Code == collective.OpFold:
+		if err := l.foldOn(t, o, dst, size, scaled); err != nil {
+			return err
+		}
+	case dst == l.srcs[0]:
+	case l.cold:
+		cpu.CopyStreaming(dst, l.srcs[0], size)
+	default:
 		copy(unsafe.Slice((*byte)(dst), size), unsafe.Slice((*byte)(l.srcs[0]), size))
 	}
 	for i := range srcs {

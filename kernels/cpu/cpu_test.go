@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"unsafe"
@@ -104,6 +105,30 @@ func TestCopy(t *testing.T) {
 	same(t, string(b), "0101234789")
 	cpu.Copy(unsafe.Pointer(&b[0]), unsafe.Pointer(&b[2]), 5)
 	same(t, string(b), "0123434789")
+}
+
+// Every byte arrives, and none beside it changes, wherever the ends lie between the lines of memory.
+func TestCopyStreaming(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	src, dst, want := make([]byte, 1<<20), make([]byte, 1<<20), make([]byte, 1<<20)
+	for i := range src {
+		src[i] = byte(random.Uint32())
+	}
+	try := func(to, from, n int) {
+		copy(dst, want)
+		cpu.CopyStreaming(unsafe.Pointer(&dst[to]), unsafe.Pointer(&src[from]), n)
+		copy(want[to:to+n], src[from:])
+		if !bytes.Equal(dst, want) {
+			t.Fatalf("copy of %d bytes from %d to %d is wrong", n, from, to)
+		}
+	}
+	cpu.CopyStreaming(nil, nil, 0)
+	for n := range 600 {
+		try(random.IntN(64), random.IntN(64), n)
+	}
+	for range 50 {
+		try(random.IntN(64), random.IntN(64), random.IntN(1<<20-64))
+	}
 }
 
 func TestNothingIsAllocated(t *testing.T) {

@@ -61,11 +61,3 @@ func PreMul(d kernels.DType) (PreMulReduce, error) { return implementations[0].P
 // PostDiv returns the division for an integer type. A floating-point type is a
 // *[kernels.UnsupportedError], an unknown one a *[kernels.ValueError].
 func PostDiv(d kernels.DType) (PostDivide, error) { return implementations[0].PostDiv(d) }
-
-// Copy copies bytes from src to dst, which may overlap in any way. With bytes ≤ 0 nothing is
-// touched.
-func Copy(dst, src unsafe.Pointer, bytes int) {
-	if bytes > 0 {
-		copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
-	}
-}

@@ -193,3 +193,8 @@ func preMulFloat16AVX2(dst *byte, srcs **byte, nsrc int, from int, to int, scale
 //
 //go:noescape
 func preMulBFloat16AVX2(dst *byte, srcs **byte, nsrc int, from int, to int, scaled int, factors *[2]float32)
+
+// copyStreamingAVX2 copies n bytes, a multiple of 128 and not 0, by stores that go past the caches; dst is a multiple of 32.
+//
+//go:noescape
+func copyStreamingAVX2(dst *byte, src *byte, n int)

@@ -5168,3 +5168,27 @@ blocks1clean:
 end1:
 	VZEROUPPER
 	RET
+
+// func copyStreamingAVX2(dst *byte, src *byte, n int)
+// Requires: AVX, MMX+
+TEXT ·copyStreamingAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+again:
+	VMOVDQU  (CX), Y0
+	VMOVDQU  32(CX), Y1
+	VMOVDQU  64(CX), Y2
+	VMOVDQU  96(CX), Y3
+	VMOVNTDQ Y0, (AX)
+	VMOVNTDQ Y1, 32(AX)
+	VMOVNTDQ Y2, 64(AX)
+	VMOVNTDQ Y3, 96(AX)
+	ADDQ     $0x80, CX
+	ADDQ     $0x80, AX
+	SUBQ     $0x80, DX
+	JNZ      again
+	SFENCE
+	VZEROUPPER
+	RET

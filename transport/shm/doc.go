@@ -11,7 +11,8 @@
 //	header     who owns the segment, what must be equal on all ranks, the sleep word
 //	directory  (communicator, channel, from, to) → where that connection's rings are
 //	rings      per stream 8 lines of 64 bytes and the reader's count of lines read
-//	staging    per stream a few slots for messages that don't fit a line
+//	staging    per stream some slots for messages that don't fit a line, filled past
+//	           the caches where the peer's processor is found to be far
 //	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied
 //
 // A line is

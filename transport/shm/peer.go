@@ -26,6 +26,7 @@ type peer struct {
 	known extents // pages that were found there
 	conns []*conn
 	gone  error // the process is dead
+	puts  puts
 }
 
 // reach opens, proves and maps the peer's segment.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/transport"
 )
 
@@ -75,7 +76,11 @@ func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	copyBytes(b.Ptr, v, b.N)
+	if b.Cold {
+		cpu.CopyStreaming(b.Ptr, v, b.N)
+	} else {
+		copyBytes(b.Ptr, v, b.N)
+	}
 	if !r.plain {
 		if err := s.verify(meta, b.Ptr, b.N); err != nil {
 			return false, err

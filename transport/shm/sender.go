@@ -26,7 +26,8 @@ type sender struct {
 	lends   int    // lines that carry a lent message and are not read yet
 	lent    [ringLines]bool
 	staging staging
-	asked   bool // the Hook was, about the next message
+	staged  int64 // the slot that Stage returned
+	asked   bool  // the Hook was, about the next message
 	fate    transport.Fate
 	until   time.Time // when a delayed message may go
 	timer   *time.Timer
@@ -148,7 +149,7 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 	}
 	if b.N > inlineBytes {
 		var off int64
-		lend := b.Shared && b.N >= c.e.config.LendFrom && flip == 0
+		lend := b.Shared && flip == 0 && s.Lends(b.N)
 		if lend {
 			off, lend = c.e.seg.offset(b.Ptr, b.N)
 		}
@@ -159,7 +160,7 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 			} else if err != nil {
 				return false, s.fail("send", c.refuse(err))
 			}
-			copyBytes(c.e.seg.at(off), b.Ptr, b.N)
+			c.p.puts.copy(c.e.seg.at(off), b.Ptr, b.N)
 		}
 		if t.lent[at%ringLines] = lend; lend {
 			t.lends++

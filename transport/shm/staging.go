@@ -10,6 +10,9 @@ var errBusy = errors.New("no staging slot is free")
 const (
 	smallestSlot = 4 << 10
 	largeSlot    = 1 << 20 // from here on, half as many slots
+
+	turnFrom  = 16 << 10 // bytes of the shortest message that takes slots in turn
+	turnBytes = 1 << 20  // of the slots together, what the nearest caches hold; if that is a third of Config.Staging at most
 )
 
 // staging is where copied messages of a stream wait to be read: a few slots of
@@ -33,9 +36,11 @@ func (t *sender) stage(e *Endpoint, n int) (int64, error) {
 		}
 	}
 	at := t.seq + t.skew
-	if t.head == at {
-		g.next = 0 // all are free; this one is the warmest
-	} else if !t.passed(g.last[g.next]) {
+	// Long messages take slots in turn even where all are free: between near cores it takes longer to write what the peer's nearest cache still
+	// holds than what has left it. A short one takes the warmest.
+	if t.head == at && n < turnFrom {
+		g.next = 0
+	} else if t.head != at && !t.passed(g.last[g.next]) {
 		return 0, errBusy
 	}
 	off := g.off + int64(g.next)*g.slot
@@ -64,10 +69,15 @@ func (g *staging) grow(e *Endpoint, n int64, t *sender) error {
 	if slot >= largeSlot {
 		count = (count + 1) / 2
 	}
-	if most := e.config.Staging; most > 0 && e.seg.staged+slot*int64(count) > most {
+	g.drain(t)
+	most := e.config.Staging
+	turn := int(turnBytes / slot)
+	switch others := e.seg.staged - g.bytes(); {
+	case slot >= turnFrom && turn > count && (most == 0 || others+slot*int64(turn) <= most/3):
+		count = turn
+	case most > 0 && e.seg.staged+slot*int64(count) > most:
 		count = 1
 	}
-	g.drain(t)
 	for {
 		off, err := e.seg.take(slot*int64(count), e.seg.page, "messages on their way")
 		if err == nil {
@@ -121,6 +131,15 @@ func (g *staging) drain(t *sender) {
 		}
 	}
 	g.old = kept
+}
+
+// bytes is how much memory the slots are, old ones too.
+func (g *staging) bytes() int64 {
+	n := g.slot * int64(len(g.last))
+	for i := range g.old {
+		n += g.old[i].bytes()
+	}
+	return n
 }
 
 func (g *staging) free() {

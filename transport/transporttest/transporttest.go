@@ -73,6 +73,7 @@ func Run(t *testing.T, open Provider) {
 		{"TakenBack", testTakenBack},
 		{"Overwritten", testOverwritten},
 		{"Awaiter", testAwaiter},
+		{"Stager", testStager},
 		{"Sleepers", testSleepers},
 		{"NothingLeft", testNothingLeft},
 		{"NoAllocations", testNoAllocations},

@@ -26,6 +26,7 @@ func main() {
 	for _, t := range []*operand{float32s(), float64s(), halves(), bfloats()} {
 		t.preMul()
 	}
+	copyStreaming()
 	Generate()
 }
 

@@ -1,0 +1,54 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+var _ transport.Stager = (*stream)(nil)
+
+// Stage returns a slot for the next message. See transport.Stager.
+func (s *stream) Stage(n int) unsafe.Pointer {
+	t := &s.tx
+	if t.short < 0 || n <= inlineBytes || n > s.c.e.opts.MaxMessage || t.refresh() != nil || t.seq-t.head >= ringLines {
+		return nil
+	}
+	off, err := t.stage(s.c.e, n)
+	if err != nil {
+		return nil // Send will say what is wrong, if it lasts
+	}
+	t.staged = off
+	return s.c.e.seg.at(off)
+}
+
+// Fill copies into a slot. See transport.Stager.
+func (s *stream) Fill(dst, src unsafe.Pointer, n int) { s.c.p.puts.copy(dst, src, n) }
+
+// Lends reports whether shared memory is lent. See transport.Stager. Now and then it is not, since copies alone tell how far the peer is.
+func (s *stream) Lends(n int) bool {
+	return n >= s.c.e.config.LendFrom && !s.c.p.puts.wantsCopy() && (n >= lendFar || !s.c.p.puts.far)
+}
+
+// lendFar is the shortest message that is lent to a distant processor: what we have just written it has to fetch from our caches, while copying past
+// them is fast. From here on both take about as long, and lending spares memory.
+const lendFar = 64 << 10
+
+// Far reports whether streaming stores are better. See transport.Stager.
+func (s *stream) Far() bool { return s.c.p.puts.far }
+
+// SendStaged sends what Stage returned. See transport.Stager.
+func (s *stream) SendStaged(tag uint32, n int) error {
+	t := &s.tx
+	if s.err != nil {
+		return s.err
+	}
+	p := line(t.ring, t.seq)
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt)) = uint64(t.staged)
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(n) | farBit
+	t.lent[t.seq%ringLines] = false
+	t.publish(p, tag, n)
+	return nil
+}
