@@ -14,6 +14,7 @@ import (
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/tune"
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/mem"
 	"github.com/gccl-project/gccl/transport/shm"
@@ -119,9 +120,13 @@ func (f *family) open(at listenAt) (hello, error) {
 	if cfg.Transport == "mem" {
 		return h, add(cfg.Memory.Open(opts))
 	}
-	if cfg.Transport == verbs.Name { // by request alone: there is no way back to TCP yet where a path does not work
+	if cfg.Transport == verbs.Name { // by request alone: whether a path works at all is found out by using it
 		r := cfg.RDMA
 		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
+		r.Fallback = !cfg.NoRDMAFallback
+		if f, err := topology.ParseFilter(cfg.RDMADevice); err == nil && f.IsSet() && r.Devices == nil {
+			r.Devices = f.Match
+		}
 		if r.Slot == 0 && cfg.Size > 4 {
 			r.Slot = 16 << 10 // pinned, for every connection
 		}
