@@ -18,7 +18,7 @@ BENCH ?= .
 BENCHTIME ?= 20ms
 BENCHCOUNT ?= 6
 
-.PHONY: build demo test test-full test-rdma bench bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
+.PHONY: build demo test test-full test-rdma test-rdma-full bench bench-rdma bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -39,6 +39,14 @@ test-full: vet
 # What needs RDMA devices: on this host's, or on Soft-RoCE in a virtual machine (Debian; it installs QEMU and unpacks a kernel in build/).
 test-rdma:
 	GO="$(GO)" tests/rdma/test.sh $(RDMA)
+
+# The same with every combination, and 10,000 connections made and closed: takes hours.
+test-rdma-full:
+	GO="$(GO)" GCCL_TEST_FULL=1 tests/rdma/test.sh $(RDMA)
+
+# gccl's connection beside perftest's by turns, in the virtual machine. PERFTEST="3 100 write_lat" takes less: rounds, messages, names.
+bench-rdma: build
+	tests/rdma/vm.sh --timeout 1800 tests/rdma/perftest.sh $(CURDIR)/$(BIN) $(PERFTEST)
 
 bench: build
 	$(BIN) bench all_reduce -b 8 -e 64M -f 2 -n 100

@@ -39,7 +39,14 @@ type Config struct {
 	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
 	Interface string
 
-	// RDMA is for the transport "verbs". Its address, ports, time-outs and log are ours.
+	// RDMADevice is a filter in the syntax of GCCL_RDMA_DEVICE: which ports of which RDMA devices to use, all at once. Empty: the first
+	// active port.
+	RDMADevice string
+	// NoRDMAFallback makes a connection whose last QP has failed an error; else it goes on over TCP until one works again. It must be
+	// equal on all ranks.
+	NoRDMAFallback bool
+	// RDMA is for the transport "verbs". Its address, TCP ports, time-out of connecting, log and fallback are ours, and its Devices
+	// RDMADevice's unless they are set.
 	RDMA verbs.Config
 	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. Ranks in other processes, or without a
 	// device, leave a communicator to host memory.
@@ -96,12 +103,15 @@ var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 // the settings it comes from. Package settings says which source goes before which, and `gccl config` shows what came of it:
 //
 //	GCCL_CONFIG          a file, TOML or JSON, with the names that `gccl config` lists
-//	GCCL_TRANSPORT       auto, shm, tcp
+//	GCCL_TRANSPORT       auto, shm, tcp, verbs
 //	GCCL_ALGO            name of an algorithm
 //	GCCL_SOCKET_IFNAME   interface filter: eth, =eth1, ^docker,lo
 //	GCCL_P2P_LEVEL       how far GPUs may be from each other to use each other's memory: loc, nvl, pix, pxb, phb, sys
 //	GCCL_NET_GDR_LEVEL   how far from a network port that uses their memory
 //	GCCL_TOPO_FILE       a topology file, GCCL_TOPO_DUMP_FILE one to write
+//	GCCL_RDMA_DEVICE     filter of RDMA devices and ports: mlx5_0, =mlx5_0:1,mlx5_1:1, ^mlx5_bond
+//	GCCL_QP_COUNT, GCCL_QP_BUDGET, GCCL_GID_INDEX, GCCL_MTU, GCCL_TRAFFIC_CLASS, GCCL_SERVICE_LEVEL, GCCL_PKEY, GCCL_IB_TIMEOUT,
+//	GCCL_IB_RETRY_CNT, GCCL_RDMA_FALLBACK, GCCL_CQ_MODERATION, GCCL_POOL_SIZE_GB, GCCL_CHUNK_SIZE_MB, GCCL_HUGEPAGE   see verbs.Config
 //	GCCL_CPU             avx2, generic: the kernels that fold host memory
 //	GCCL_HOSTID          host identity
 //	GCCL_SHM_DIR         directory for shared memory
@@ -140,19 +150,28 @@ func LoadConfig(from settings.Sources) (Config, *settings.Set, error) {
 // or takes what is zero from another configuration.
 func (c Config) or(e Config) Config {
 	c.Transport, c.Algorithm, c.Interface = cmp.Or(c.Transport, e.Transport), cmp.Or(c.Algorithm, e.Algorithm), cmp.Or(c.Interface, e.Interface)
-	c.CPU = cmp.Or(c.CPU, e.CPU)
 	if c.Topology == "" {
 		c.Topology, c.topologyFrom, c.topologyForeign = e.Topology, e.topologyFrom, e.topologyForeign
 	}
 	c.TopologyDump, c.P2PLevel, c.GDRLevel = cmp.Or(c.TopologyDump, e.TopologyDump), cmp.Or(c.P2PLevel, e.P2PLevel), cmp.Or(c.GDRLevel, e.GDRLevel)
+	c.CPU, c.RDMADevice, c.RDMA = cmp.Or(c.CPU, e.CPU), cmp.Or(c.RDMADevice, e.RDMADevice), orRDMA(c.RDMA, e.RDMA)
 	c.HostID, c.ShmDir, c.Recorder = cmp.Or(c.HostID, e.HostID), cmp.Or(c.ShmDir, e.ShmDir), cmp.Or(c.Recorder, e.Recorder)
 	c.InitTimeout, c.CallTimeout, c.WarnAfter = cmp.Or(c.InitTimeout, e.InitTimeout), cmp.Or(c.CallTimeout, e.CallTimeout), cmp.Or(c.WarnAfter, e.WarnAfter)
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
 	c.Logger = cmp.Or(c.Logger, e.Logger)
 	c.Checksum = c.Checksum || e.Checksum
+	c.NoRDMAFallback = c.NoRDMAFallback || e.NoRDMAFallback
 	if c.Hook == nil {
 		c.Hook = e.Hook
 	}
+	return c
+}
+
+// orRDMA is Config.or for what settings say about RDMA.
+func orRDMA(c, e verbs.Config) verbs.Config {
+	c.GIDIndex, c.MTU, c.TrafficClass, c.ServiceLevel, c.PKey = cmp.Or(c.GIDIndex, e.GIDIndex), cmp.Or(c.MTU, e.MTU), cmp.Or(c.TrafficClass, e.TrafficClass), cmp.Or(c.ServiceLevel, e.ServiceLevel), cmp.Or(c.PKey, e.PKey)
+	c.Timeout, c.Retry, c.QPs, c.Budget = cmp.Or(c.Timeout, e.Timeout), cmp.Or(c.Retry, e.Retry), cmp.Or(c.QPs, e.QPs), cmp.Or(c.Budget, e.Budget)
+	c.Moderation, c.Pool, c.Chunk, c.HugePages = cmp.Or(c.Moderation, e.Moderation), cmp.Or(c.Pool, e.Pool), cmp.Or(c.Chunk, e.Chunk), cmp.Or(c.HugePages, e.HugePages)
 	return c
 }
 
@@ -205,6 +224,9 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	c.topologyFrom = cmp.Or(c.topologyFrom, "Config.Topology")
+	if _, err := topology.ParseFilter(c.RDMADevice); err != nil {
+		return c, fmt.Errorf("comm: Config.RDMADevice: %w", err)
+	}
 	if c.Algorithm != "" && !knownAlgorithm(c.Algorithm) {
 		return c, fmt.Errorf("comm: Config.Algorithm is %q, want one of %v", c.Algorithm, algorithmNames())
 	}

@@ -23,8 +23,7 @@ type setting struct {
 
 // Why nothing obeys a setting. Files may hold it already, so that one file serves all builds.
 const (
-	noRDMA = "whose RDMA transport takes it from Config.RDMA alone"
-	noGPU  = "whose network transports don't reach GPU memory"
+	noGPU = "whose network transports don't reach GPU memory"
 )
 
 // pathWords are NCCL's levels of distance, the nearest first.
@@ -46,9 +45,15 @@ func table() []setting {
 	whole := func(name, env string, low, high int64) settings.Setting {
 		return settings.Setting{Name: name, Env: env, Kind: settings.Whole, Low: low, High: high}
 	}
-	with := func(s settings.Setting, nccl, def string) settings.Setting {
+	number := func(s settings.Setting, nccl, def string, field func(*Config, int)) setting {
 		s.NCCL, s.Default = nccl, def
-		return s
+		return setting{s, func(c *Config, text string) {
+			n, _ := strconv.Atoi(text)
+			field(c, n)
+		}}
+	}
+	flag := func(name, env string, field func(*Config, bool)) setting {
+		return setting{settings.Setting{Name: name, Env: env, Kind: settings.Switch, Default: "false"}, func(c *Config, text string) { field(c, text == "true") }}
 	}
 	unsetBelowZero := func(s settings.Setting) settings.Setting {
 		s.FromNCCL = func(text string) (string, error) {
@@ -79,21 +84,24 @@ func table() []setting {
 		{settings.Setting{Name: "debug", Env: "GCCL_DEBUG", Words: logWords, NCCL: "NCCL_DEBUG", FromNCCL: debugOfNCCL, Default: "warn"},
 			func(c *Config, text string) { c.Logger = stderrLogger(text) }},
 
-		later(noRDMA, settings.Setting{Name: "rdma_device", Env: "GCCL_RDMA_DEVICE", Check: checkFilter, NCCL: "NCCL_IB_HCA", Default: "the nearest"}),
-		later(noRDMA, with(unsetBelowZero(whole("gid_index", "GCCL_GID_INDEX", 0, 255)), "NCCL_IB_GID_INDEX", "the best RoCE v2 entry")),
-		later(noRDMA, settings.Setting{Name: "mtu", Env: "GCCL_MTU", Kind: settings.Whole, Low: 256, High: 4096, Check: checkMTU, Default: "the port's"}),
-		later(noRDMA, with(unsetBelowZero(whole("traffic_class", "GCCL_TRAFFIC_CLASS", 0, 255)), "NCCL_IB_TC", "0")),
-		later(noRDMA, with(whole("service_level", "GCCL_SERVICE_LEVEL", 0, 15), "NCCL_IB_SL", "0")),
-		later(noRDMA, with(whole("pkey", "GCCL_PKEY", 1, 0xffff), "", "the port's first")),
-		later(noRDMA, with(whole("rdma_timeout", "GCCL_IB_TIMEOUT", 1, 31), "NCCL_IB_TIMEOUT", "20")),
-		later(noRDMA, with(whole("rdma_retry_count", "GCCL_IB_RETRY_CNT", 0, 7), "NCCL_IB_RETRY_CNT", "7")),
-		later(noRDMA, with(whole("qp_count", "GCCL_QP_COUNT", 1, 128), "NCCL_IB_QPS_PER_CONNECTION", "1")),
-		later(noRDMA, settings.Setting{Name: "cq_moderation.enable", Env: "GCCL_CQ_MODERATION", Kind: settings.Switch, Default: "false"}),
-		later(noRDMA, whole("cq_moderation.period_us", "GCCL_CQ_MODERATION_PERIOD_US", 0, 0xffff)),
-		later(noRDMA, whole("cq_moderation.count", "GCCL_CQ_MODERATION_COUNT", 0, 0xffff)),
-		later(noRDMA, whole("memory.pool_size_gb", "GCCL_POOL_SIZE_GB", 1, 1<<16)),
-		later(noRDMA, whole("memory.chunk_size_mb", "GCCL_CHUNK_SIZE_MB", 1, 1<<16)),
-		later(noRDMA, settings.Setting{Name: "memory.hugepage", Env: "GCCL_HUGEPAGE", Kind: settings.Switch}),
+		text(settings.Setting{Name: "rdma_device", Env: "GCCL_RDMA_DEVICE", Check: checkFilter, NCCL: "NCCL_IB_HCA", Default: "the first active port"},
+			func(c *Config) *string { return &c.RDMADevice }),
+		number(unsetBelowZero(whole("gid_index", "GCCL_GID_INDEX", 0, 255)), "NCCL_IB_GID_INDEX", "the best RoCE v2 entry", func(c *Config, n int) { c.RDMA.GIDIndex = &n }),
+		number(settings.Setting{Name: "mtu", Env: "GCCL_MTU", Kind: settings.Whole, Low: 256, High: 4096, Check: checkMTU}, "", "the port's", func(c *Config, n int) { c.RDMA.MTU = n }),
+		number(unsetBelowZero(whole("traffic_class", "GCCL_TRAFFIC_CLASS", 0, 255)), "NCCL_IB_TC", "0", func(c *Config, n int) { c.RDMA.TrafficClass = uint8(n) }),
+		number(whole("service_level", "GCCL_SERVICE_LEVEL", 0, 15), "NCCL_IB_SL", "0", func(c *Config, n int) { c.RDMA.ServiceLevel = uint8(n) }),
+		number(whole("pkey", "GCCL_PKEY", 1, 0xffff), "", "the port's first", func(c *Config, n int) { c.RDMA.PKey = uint16(n) }),
+		number(whole("rdma_timeout", "GCCL_IB_TIMEOUT", 1, 31), "NCCL_IB_TIMEOUT", "17", func(c *Config, n int) { c.RDMA.Timeout = uint8(n) }),
+		number(whole("rdma_retry_count", "GCCL_IB_RETRY_CNT", 1, 7), "NCCL_IB_RETRY_CNT", "6", func(c *Config, n int) { c.RDMA.Retry = uint8(n) }),
+		number(whole("qp_count", "GCCL_QP_COUNT", 1, 32), "NCCL_IB_QPS_PER_CONNECTION", "1", func(c *Config, n int) { c.RDMA.QPs = n }),
+		number(whole("qp_budget", "GCCL_QP_BUDGET", 1, 1<<24), "", "what the device has", func(c *Config, n int) { c.RDMA.Budget = n }),
+		{settings.Setting{Name: "rdma_fallback", Env: "GCCL_RDMA_FALLBACK", Kind: settings.Switch, Default: "true"}, func(c *Config, text string) { c.NoRDMAFallback = text == "false" }},
+		flag("cq_moderation.enable", "GCCL_CQ_MODERATION", func(c *Config, on bool) { c.RDMA.Moderation.On = on }),
+		number(whole("cq_moderation.period_us", "GCCL_CQ_MODERATION_PERIOD_US", 0, 0xffff), "", "10", func(c *Config, n int) { c.RDMA.Moderation.Period = uint16(n) }),
+		number(whole("cq_moderation.count", "GCCL_CQ_MODERATION_COUNT", 0, 0xffff), "", "16", func(c *Config, n int) { c.RDMA.Moderation.Count = uint16(n) }),
+		number(whole("memory.pool_size_gb", "GCCL_POOL_SIZE_GB", 1, 1<<16), "", "no bound", func(c *Config, n int) { c.RDMA.Pool = int64(n) << 30 }),
+		number(whole("memory.chunk_size_mb", "GCCL_CHUNK_SIZE_MB", 1, 1<<16), "", "what one connection takes", func(c *Config, n int) { c.RDMA.Chunk = int64(n) << 20 }),
+		flag("memory.hugepage", "GCCL_HUGEPAGE", func(c *Config, on bool) { c.RDMA.HugePages = on }),
 		later(noGPU, settings.Setting{Name: "gpu_direct.enable", Env: "GCCL_GPU_DIRECT", Kind: settings.Switch}),
 		later(noGPU, whole("gpu_direct.device_id", "GCCL_GPU_DEVICE_ID", 0, 1023)),
 		text(settings.Setting{Name: "p2p_level", Env: "GCCL_P2P_LEVEL", Words: pathWords, NCCL: "NCCL_P2P_LEVEL", FromNCCL: levelOfNCCL, Default: "as far as the driver lets it"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/transport/verbs"
 )
 
 func configFile(t *testing.T, text string) string {
@@ -69,14 +70,37 @@ init_timeout = "1s"
 call_timeout = "2s"
 warn_after = "3s"
 debug = "error"
+rdma_device = "=mlx5_0:1,mlx5_1:1"
+gid_index = 0
+mtu = 2048
+traffic_class = 106
+service_level = 3
+rdma_timeout = 18
+rdma_retry_count = 5
+qp_count = 4
+qp_budget = 1000
+[cq_moderation]
+enable = true
+period_us = 20
+count = 8
+[memory]
+pool_size_gb = 2
+chunk_size_mb = 64
+hugepage = true
 `)
+	zero := 0
 	c, set, err := LoadConfig(settings.Sources{File: file, Environ: []string{"GCCL_TRANSPORT=shm", "GCCL_FIRST_SEQ=0xffffffff", "GCCL_FAULTS=peer=1:drop", "NCCL_ALGO=Tree"}})
 	require.NoError(t, err)
 	require.NotNil(t, c.Logger)
 	require.NotNil(t, c.Hook)
 	c.Logger, c.Hook = nil, nil
 	require.Equal(t, Config{Transport: "shm", Algorithm: "ring", Interface: "eth0", Ports: bootstrap.PortRange{Low: 5000, High: 5100}, HostID: "a", ShmDir: "/tmp", Checksum: true, Recorder: "/tmp/r", CPU: "generic",
-		InitTimeout: time.Second, CallTimeout: 2 * time.Second, WarnAfter: 3 * time.Second, FirstSeq: 1<<32 - 1}, c)
+		InitTimeout: time.Second, CallTimeout: 2 * time.Second, WarnAfter: 3 * time.Second, FirstSeq: 1<<32 - 1, RDMADevice: "=mlx5_0:1,mlx5_1:1", RDMA: verbs.Config{
+			GIDIndex: &zero, MTU: 2048, TrafficClass: 106, ServiceLevel: 3, Timeout: 18, Retry: 5, QPs: 4, Budget: 1000,
+			Moderation: verbs.Moderation{On: true, Count: 8, Period: 20}, Pool: 2 << 30, Chunk: 64 << 20, HugePages: true}}, c)
+	require.Equal(t, c.RDMA, Config{}.or(c).RDMA)
+	own := verbs.Config{MTU: 256, Timeout: 1}
+	require.Equal(t, []int{256, 1, 5}, []int{Config{RDMA: own}.or(c).RDMA.MTU, int(Config{RDMA: own}.or(c).RDMA.Timeout), int(Config{RDMA: own}.or(c).RDMA.Retry)})
 	require.Equal(t, "GCCL_TRANSPORT", set.Of("transport").Source)
 	require.Equal(t, []string{"NCCL_ALGO=Tree gives way to " + file + ":3"}, set.Honoured)
 
@@ -175,10 +199,10 @@ func TestNewTellsWhatItMakesOfTheConfiguration(t *testing.T) {
 	t.Setenv("NCCL_HOSTID", "h")
 	t.Setenv("HOME", t.TempDir())
 	var log bytes.Buffer
-	c, err := New(t.Context(), Config{Size: 1, File: configFile(t, "mtu = 4096\n"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c, err := New(t.Context(), Config{Size: 1, File: configFile(t, "[gpu_direct]\nenable = true\n"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.Contains(t, log.String(), "level=INFO msg=\"configuration: NCCL_HOSTID=h sets host_id to h\"")
 	require.Contains(t, log.String(), "level=WARN msg=\"configuration: NCCL's variables that mean nothing to gccl: NCCL_NVLS_ENABLE\"")
-	require.Contains(t, log.String(), "gccl.toml:1)")
+	require.Contains(t, log.String(), "gccl.toml:2)")
 }

@@ -134,14 +134,15 @@ func (f *family) open(at listenAt) (hello, error) {
 	if h.seat, err = newSeat(cfg, graph, f.device); err != nil {
 		return h, err
 	}
-	if cfg.Transport == verbs.Name { // by request alone: there is no way back to TCP yet where a path does not work
+	if cfg.Transport == verbs.Name { // by request alone: whether a path works at all is found out by using it
 		r := cfg.RDMA
-		if r.Device == "" {
-			if r.Device, r.Port, err = f.nearestNIC(h, r.Port); err != nil {
+		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
+		r.Fallback = !cfg.NoRDMAFallback
+		if r.Devices == nil {
+			if r.Devices, err = f.rdmaDevices(h); err != nil {
 				return h, err
 			}
 		}
-		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
 		if r.Slot == 0 && cfg.Size > 4 {
 			r.Slot = 16 << 10 // pinned, for every connection
 		}

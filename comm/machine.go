@@ -2,7 +2,6 @@ package comm
 
 import (
 	"bytes"
-	"cmp"
 	"compress/flate"
 	"fmt"
 	"io"
@@ -62,23 +61,26 @@ func (f *family) look() (*topology.Graph, error) {
 	return g, nil
 }
 
-// nearestNIC returns the device and port that are nearest to this rank, and nothing where the topology knows of none: the transport then
-// takes what it finds.
-func (f *family) nearestNIC(mine hello, port int) (string, int, error) {
+// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that is nearest by the topology; nil,
+// which leaves it to the transport, where the topology knows of none.
+func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, error) {
+	if filter, err := topology.ParseFilter(f.cfg.RDMADevice); err != nil || filter.IsSet() {
+		return filter.Match, err
+	}
 	p, err := newPlaces([]hello{mine})
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	at := p.of[0]
 	if at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
-		return "", port, nil
+		return nil, nil
 	}
-	net := at.Graph.Nodes[at.NIC.Net].Net
-	if net.Kind == topology.Ethernet {
-		return "", port, nil
+	nic := at.Graph.Nodes[at.NIC.Net].Net
+	if nic.Kind == topology.Ethernet {
+		return nil, nil
 	}
-	f.log.Debug("RDMA device", "device", net.Name, "port", net.Port, "reasons", at.NIC.Reasons)
-	return net.Name, cmp.Or(port, net.Port), nil
+	f.log.Debug("RDMA device", "device", nic.Name, "port", nic.Port, "reasons", at.NIC.Reasons)
+	return func(device string, port int) bool { return device == nic.Name && port == nic.Port }, nil
 }
 
 func readTopology(name string) (*topology.Graph, error) {

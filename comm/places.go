@@ -36,12 +36,7 @@ func newSeat(cfg Config, g *topology.Graph, gpu *opened) (s seat, err error) {
 		s.GPU = uuid(gpu.Info())
 	}
 	s.P2P, s.GDR = cfg.P2PLevel, cfg.GDRLevel
-	if s.Ports = cfg.RDMA.Device; s.Ports != "" {
-		s.Ports = "=" + s.Ports
-		if cfg.RDMA.Port != 0 {
-			s.Ports += fmt.Sprintf(":%d", cfg.RDMA.Port)
-		}
-	}
+	s.Ports = cfg.RDMADevice
 	return s, nil
 }
 

@@ -87,7 +87,7 @@ var mayC = []string{"transport/verbs/internal/ibv", "kernels/cuda/internal/cu", 
 
 // mayUnsafe lists the files, and packages with all their files, that may import unsafe. Tests may as well.
 var mayUnsafe = []string{
-	"cmd/gccl/bench/buffer.go", "cmd/gccl/bench/device.go", "cmd/gccl/bench/page.go",
+	"cmd/gccl/bench/buffer.go", "cmd/gccl/bench/device.go", "cmd/gccl/bench/link.go", "cmd/gccl/bench/page.go",
 	"collective/plan.go", // Sizeof only
 	"collective/engine/lane.go", "collective/engine/relay.go", "collective/engine/short.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
 	"examples/gpu/",

@@ -44,7 +44,9 @@ func benchCommand() *cobra.Command {
 Where no launcher has set its environment (gccl run, torchrun), it starts --ranks copies of itself on this
 machine. The short flags mean what they mean in nccl-tests, as do sizes: of an all_gather what a rank
 receives, of a reduce_scatter what it gives. Inputs are rewritten before each timed call, every element of
-the checked calls is compared, and the exit status is 1 if one was wrong.`,
+the checked calls is compared, and the exit status is 1 if one was wrong.
+
+One connection alone, without collectives, is what write_bw, write_lat and send_lat measure.`,
 		Example: `  gccl bench all_reduce -b 8 -e 64M -f 4
   gccl bench all_reduce -d all -o all -b 1M -e 1M --ranks 4 --transport tcp
   gccl bench alltoall -b 1K -e 1G -f 2 --json rows.jsonl`,
@@ -64,6 +66,7 @@ the checked calls is compared, and the exit status is 1 if one was wrong.`,
 			return f.start(cmd)
 		},
 	}
+	c.AddCommand(benchLinks()...)
 	flags := c.Flags()
 	cfg := &f.cfg
 	flags.VarP(sizeFlag(&cfg.Sizes.Min, "32M"), "minbytes", "b", "smallest size")

@@ -18,7 +18,7 @@ func writeConfig(t *testing.T, name, text string) string {
 }
 
 func TestConfigPrintsValuesAndSources(t *testing.T) {
-	file := writeConfig(t, "gccl.json", "{\"algorithm\": \"ring\",\n\"memory\": {\"hugepage\": true},\n\"gid_index\": 3}")
+	file := writeConfig(t, "gccl.json", "{\"algorithm\": \"ring\",\n\"gpu_direct\": {\"enable\": true},\n\"gid_index\": 3}")
 	env := []string{"HOME=" + t.TempDir(), "GCCL_CONFIG=" + file, "GCCL_CALL_TIMEOUT=90s", "NCCL_SOCKET_IFNAME=eth0", "NCCL_NVLS_ENABLE=0"}
 	o := command(t, env, "config")
 	require.Equal(t, 0, o.code, o.stderr)
@@ -29,7 +29,7 @@ func TestConfigPrintsValuesAndSources(t *testing.T) {
 		fields[name] = strings.Join(strings.Fields(rest), " ")
 	}
 	require.Equal(t, "ring "+file+":1 GCCL_ALGO", fields["algorithm"])
-	require.Equal(t, "true "+file+":2 GCCL_HUGEPAGE not used in this build, whose RDMA transport takes it from Config.RDMA alone", fields["memory.hugepage"])
+	require.Equal(t, "true "+file+":2 GCCL_GPU_DIRECT not used in this build, whose network transports don't reach GPU memory", fields["gpu_direct.enable"])
 	require.Equal(t, "90s GCCL_CALL_TIMEOUT GCCL_CALL_TIMEOUT", fields["call_timeout"])
 	require.Equal(t, "eth0 NCCL_SOCKET_IFNAME GCCL_SOCKET_IFNAME", fields["socket_ifname"])
 	require.Equal(t, "auto default GCCL_TRANSPORT", fields["transport"])
@@ -50,9 +50,9 @@ func TestConfigPrintsValuesAndSources(t *testing.T) {
 	for _, s := range got.Settings {
 		switch s.Name {
 		case "gid_index":
-			require.Equal(t, []any{3.0, file + ":3", false}, []any{s.Value, s.From, s.Used})
+			require.Equal(t, []any{3.0, file + ":3", true}, []any{s.Value, s.From, s.Used})
 			found++
-		case "memory.hugepage":
+		case "gpu_direct.enable":
 			require.Equal(t, []any{true, file + ":2", false}, []any{s.Value, s.From, s.Used})
 			found++
 		case "transport":

@@ -59,18 +59,19 @@ type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// markUsage makes errors in flags and arguments usage errors.
+// markUsage makes errors in flags and arguments usage errors, of a command and all below it.
 func markUsage(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	for _, sub := range append(c.Commands(), c) {
-		if check := sub.Args; check != nil {
-			sub.Args = func(cmd *cobra.Command, args []string) error {
-				if err := check(cmd, args); err != nil {
-					return usageError{err}
-				}
-				return nil
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{err}
 			}
+			return nil
 		}
+	}
+	for _, sub := range c.Commands() {
+		markUsage(sub)
 	}
 }
 

@@ -38,6 +38,10 @@ var ways = []way{
 	{name: "hosts", transport: "auto", worlds: []int{3, 5, 8}, memories: []memory{mixedMemory}, host: func(rank int) string { return fmt.Sprint("host", rank%2) }},
 }
 
+// rdma is the way over RDMA devices, which few machines have: it has a cover of its own. Four ranks use two ports where there are two,
+// and several QPs on each.
+var rdma = way{name: "verbs", transport: "verbs", worlds: []int{2, 4}, memories: []memory{sliceMemory}}
+
 // nearest is the number of ranks, of those that the way is tried with, that stands for n.
 func (w way) nearest(n int) int {
 	for _, m := range w.worlds {
@@ -147,13 +151,18 @@ func grid(w way, n int, add func(spec)) {
 	}
 }
 
-// rows is the pairwise cover of everything, by number: deed, type, count, place, way and memory, ranks, root, special, shift.
-var rows = sync.OnceValue(func() [][]int {
-	return pairwise.Cover([]int{len(deeds(kernels.RedOps())), len(kernels.DTypes()), len(counts(2)), int(places), len(grounds()), len(worlds), len(roots(2)), 2, 4}, 20)
-})
+// covers are the pairwise covers of everything, by number: deed, type, count, place, way and memory, ranks, root, special, shift.
+var (
+	rows     = sync.OnceValue(func() [][]int { return rowsOf(ways) })
+	rdmaRows = sync.OnceValue(func() [][]int { return rowsOf([]way{rdma}) })
+)
+
+func rowsOf(ways []way) [][]int {
+	return pairwise.Cover([]int{len(deeds(kernels.RedOps())), len(kernels.DTypes()), len(counts(2)), int(places), len(grounds(ways)), len(worlds), len(roots(2)), 2, 4}, 20)
+}
 
 // grounds are the ways, one for each sort of memory.
-func grounds() (all []way) {
+func grounds(ways []way) (all []way) {
 	for _, w := range ways {
 		for _, m := range w.memories {
 			all = append(all, way{name: w.name, worlds: w.worlds, memories: []memory{m}})
@@ -164,9 +173,12 @@ func grounds() (all []way) {
 
 // cover is the rows that are for this launch.
 func cover(w way, n int, add func(spec)) {
-	ds := deeds(kernels.RedOps())
-	for i, r := range rows() {
-		if g := grounds()[r[4]]; g.name == w.name && g.nearest(worlds[r[5]]) == n {
+	ds, all, among := deeds(kernels.RedOps()), rows, ways
+	if w.name == rdma.name {
+		all, among = rdmaRows, []way{rdma}
+	}
+	for i, r := range all() {
+		if g := grounds(among)[r[4]]; g.name == w.name && g.nearest(worlds[r[5]]) == n {
 			s := ds[r[0]].spec(kernels.DTypes()[r[1]], counts(n)[r[2]], uint64(i))
 			s.place, s.memory, s.root, s.special, s.shift = place(r[3]), g.memories[0], roots(n)[r[6]], r[7] == 1, r[8]
 			add(s)
@@ -198,10 +210,10 @@ const wayVar = "GCCL_E2E_WAY"
 
 // matrix is the job of a rank: the whole table on one communicator.
 func matrix(r *cluster.Rank) {
-	var w way
-	for _, w = range ways {
-		if w.name == os.Getenv(wayVar) {
-			break
+	w := rdma
+	for _, other := range ways {
+		if other.name == os.Getenv(wayVar) {
+			w = other
 		}
 	}
 	specs := cases(w, r.Size)
@@ -247,23 +259,55 @@ func (w way) reached(c *comm.Comm) error {
 func TestMatrix(t *testing.T) {
 	total := 0
 	for _, w := range ways {
-		for _, n := range w.worlds {
-			t.Run(fmt.Sprintf("%s-%d", w.name, n), func(t *testing.T) {
-				l := cluster.Launch{Job: "matrix", Ranks: n, Env: []string{"GCCL_TRANSPORT=" + w.transport, wayVar + "=" + w.name}}
-				if w.host != nil {
-					l.Only = func(rank int) []string { return []string{"GCCL_HOSTID=" + w.host(rank)} }
-				}
-				if full() {
-					l.Timeout = time.Hour
-				}
-				res := cluster.Run(t, l)
-				total += len(res.Cases())
-				require.Len(t, res.Cases(), len(cases(w, n))+2)
-				barriers(t, res, n)
-			})
-		}
+		total += w.matrix(t, nil)
 	}
 	t.Logf("%d cases", total)
+}
+
+// TestMatrixOverRDMA is the same over RDMA devices.
+func TestMatrixOverRDMA(t *testing.T) {
+	devices, err := os.ReadDir("/sys/class/infiniband")
+	if len(devices) == 0 {
+		cluster.Lacking(t, "verbs", "no RDMA devices here (%v); make test-rdma has some", err)
+	}
+	total := rdma.matrix(t, func(n int) []string {
+		if n == 2 {
+			return nil
+		}
+		env := []string{"GCCL_QP_COUNT=2"}
+		if full() {
+			env = append(env, "GCCL_QP_BUDGET=8") // of 12 or more: connections are parked all the time
+		}
+		if os.Getenv("GCCL_RDMA_VM") != "" {
+			env = append(env, "GCCL_RDMA_DEVICE==rxe0,rxe5")
+		}
+		return env
+	})
+	t.Logf("%d cases", total)
+}
+
+// matrix runs the table of a way with all numbers of ranks, and returns how many cases there were.
+func (w way) matrix(t *testing.T, env func(n int) []string) (total int) {
+	for _, n := range w.worlds {
+		t.Run(fmt.Sprintf("%s-%d", w.name, n), func(t *testing.T) {
+			l := cluster.Launch{Job: "matrix", Ranks: n, Env: []string{"GCCL_TRANSPORT=" + w.transport, wayVar + "=" + w.name}}
+			if env != nil {
+				l.Env = append(l.Env, env(n)...)
+				l.Timeout = 10 * time.Minute
+			}
+			if w.host != nil {
+				l.Only = func(rank int) []string { return []string{"GCCL_HOSTID=" + w.host(rank)} }
+			}
+			if full() {
+				l.Timeout = 3 * time.Hour
+			}
+			res := cluster.Run(t, l)
+			total += len(res.Cases())
+			require.Len(t, res.Cases(), len(cases(w, n))+2)
+			barriers(t, res, n)
+		})
+	}
+	return total
 }
 
 // barriers checks that no rank left a barrier before the last had entered it.

@@ -5,6 +5,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gccl-project/gccl/transport"
@@ -31,14 +32,15 @@ func (e *endpoint) Close() error {
 	for _, m := range e.meets { // nobody else is left who touches them
 		errs = append(errs, m.drop())
 	}
-	for _, c := range e.conns {
+	conns := slices.Clone(e.conns) // they leave the list when they are gone
+	for _, c := range conns {
 		c.finish()
 	}
 	for deadline := time.Now().Add(e.config.Linger); ; time.Sleep(100 * time.Microsecond) {
 		for e.poll() {
 		}
 		left := 0
-		for _, c := range e.conns {
+		for _, c := range conns {
 			if !c.gone {
 				c.progress()
 				c.dropBlocked()
@@ -51,7 +53,7 @@ func (e *endpoint) Close() error {
 			break
 		}
 	}
-	for _, c := range e.conns {
+	for _, c := range conns {
 		c.lose(errClosedHere)
 	}
 	e.conns, e.busy = nil, nil
@@ -63,25 +65,23 @@ var errClosedHere = fmt.Errorf("%w: the endpoint was closed", transport.ErrClose
 // release frees what is the endpoint's alone, in the reverse order of its making.
 func (e *endpoint) release() error {
 	var errs []error
-	if e.events != nil {
-		errs = append(errs, e.events.Close())
+	for _, n := range e.nics {
+		if n.events != nil {
+			errs = append(errs, n.events.Close())
+		}
 	}
 	e.watchers.Wait()
-	if e.cq != nil {
-		e.cq.Drain()
-		errs = append(errs, e.cq.Close())
-		e.cq = nil
+	if e.pool != nil {
+		errs = append(errs, e.pool.close())
 	}
-	if e.channel != nil {
-		errs = append(errs, e.channel.Close())
+	for _, n := range e.nics {
+		errs = append(errs, n.close())
 	}
+	e.nics = nil
 	for _, fd := range []int{e.epoll, e.event} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
-	}
-	if e.nic != nil {
-		errs = append(errs, e.nic.close())
 	}
 	return errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ type conn struct {
 	e       *endpoint
 	key     transport.Key
 	peer    string
+	address address // the peer's
 	streams []stream
 	link    *link // nil until connected
 	arrived atomic.Pointer[link]
@@ -25,6 +26,9 @@ type conn struct {
 	toCredit uint64 // bit i: stream i owes its peer credit
 	turn     int    // the stream whose turn it is
 	busy     bool   // in endpoint.busy
+	used     uint64 // endpoint.tick when something was last sent or read
+	park     park
+	place    int // in endpoint.conns
 
 	lost      error // nothing more will be sent or arrive
 	resetting bool  // a Hook broke the connection before there was one
@@ -33,7 +37,7 @@ type conn struct {
 }
 
 func newConn(e *endpoint, k transport.Key, a address) *conn {
-	c := &conn{e: e, key: k, peer: peerName(k, a), streams: make([]stream, e.options.Streams)}
+	c := &conn{e: e, key: k, peer: peerName(k, a), address: a, streams: make([]stream, e.options.Streams)}
 	for i := range c.streams {
 		c.streams[i] = stream{conn: c, index: i}
 	}
@@ -47,12 +51,12 @@ func (c *conn) Peer() string {
 	if c.link == nil {
 		return c.peer
 	}
-	return fmt.Sprintf("%s (%s QP %#x to %v QP %#x)", c.peer, c.e.nic, c.link.ours.qpn, addressOf(c.link.peer.gid), c.link.peer.qpn)
+	return fmt.Sprintf("%s (%v)", c.peer, c.link)
 }
 
 // Met reports whether anything came that only the peer's user can have sent.
 func (c *conn) Met() bool {
-	return c.link != nil && (c.link.bye || slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived > 0 || l.credit > 0 }))
+	return c.link != nil && slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived > 0 || l.credit > 0 || l.ends })
 }
 
 func (c *conn) wrap(op string, err error) error {
@@ -77,7 +81,19 @@ func (c *conn) takeUp() bool {
 	}
 	c.link = c.arrived.Swap(nil)
 	if c.link == nil {
+		switch {
+		case c.park != parked:
+		case !c.closed || c.toSend != 0:
+			c.unpark()
+		default:
+			c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self))
+			c.lose(errClosedConn)
+		}
 		return false
+	}
+	c.link.conn, c.used, c.park = c, c.e.tick, unparked
+	if len(c.link.words) > 0 || c.link.live < len(c.link.queues) {
+		c.e.called = append(c.e.called, c)
 	}
 	if c.resetting {
 		c.reset()
@@ -86,20 +102,28 @@ func (c *conn) takeUp() bool {
 	return true
 }
 
-// check notes the end of the connection. The peer's goodbye comes before all other reasons, and whatever the device has of the peer's
+// check notes the end of the connection. The peer's goodbye comes before all other reasons, and whatever the devices have of the peer's
 // before the end of the socket.
 func (c *conn) check() bool {
 	l := c.link
-	if dead := l.dead.Load(); dead != nil && !l.bye && l.failed == nil {
+	if dead := l.dead.Load(); dead != nil && !l.left() && l.failed == nil {
 		for c.e.poll() {
 		}
-		if !l.bye && l.failed == nil {
-			l.failed = *dead
+		c.e.work() // frames of a detour
+		for range parkWords {
+			if c.hear(); c.link != l {
+				return false // parked
+			}
+		}
+		if !l.left() {
+			l.fail(*dead)
 		}
 	}
 	switch {
-	case l.bye:
+	case l.left():
 		c.lose(fmt.Errorf("%w: it closed the connection", transport.ErrLeft))
+	case l.failed != nil && c.park == leaving:
+		c.unlink() // the peer has gone the same way
 	case l.failed != nil:
 		c.lose(l.failed)
 	default:
@@ -118,7 +142,7 @@ func (c *conn) enlist() {
 
 // pending reports whether there is something for Progress to do.
 func (c *conn) pending() bool {
-	return !c.gone && (c.closed || c.resetting || c.toSend|c.toCredit != 0)
+	return !c.gone && (c.closed || c.resetting || c.toSend|c.toCredit != 0 || c.park == leaving || c.link != nil && c.link.again > 0)
 }
 
 // progress posts what can be posted, and ends a closed connection when it is time. It reports whether anything moved.
@@ -127,6 +151,10 @@ func (c *conn) progress() bool {
 		return false
 	}
 	moved := c.push()
+	if c.park == leaving && !c.gone && c.link.speaker().settled() {
+		c.unlink()
+		return true
+	}
 	if c.closed && !c.gone {
 		c.seeOff()
 	}
@@ -135,48 +163,59 @@ func (c *conn) progress() bool {
 
 // push posts credits and pieces until there is no room or nothing left.
 func (c *conn) push() (moved bool) {
-	for c.lost == nil {
-		n := c.credits(0)
-		n = c.pieces(n)
-		if n == 0 {
+	for c.lost == nil && c.park < yielded {
+		again, credits, pieces := c.repeat(), c.credits(), c.pieces()
+		if !again && !credits && !pieces {
 			return moved
 		}
 		moved = true
-		if err := c.link.post(c.e.batch[:n]); err != nil {
-			c.lose(isGone(err))
-		}
+		c.flush()
 	}
 	return moved
 }
 
-// credits adds to a batch of n what streams owe their peers.
-func (c *conn) credits(n int) int {
-	for owing := c.toCredit; owing != 0 && n < len(c.e.batch) && c.link.room(n); owing &= owing - 1 {
+func (c *conn) flush() {
+	if c.link.flush(); c.link.failed != nil {
+		c.lose(c.link.failed)
+	}
+}
+
+// credits gives the queues what streams owe their peers.
+func (c *conn) credits() (any bool) {
+	for owing := c.toCredit; owing != 0; owing &= owing - 1 {
+		q := c.link.pick()
+		if q == nil {
+			return any
+		}
 		i := bits.TrailingZeros64(owing)
 		lane := &c.link.lanes[i]
 		lane.told = lane.consumed
-		c.e.batch[n] = c.link.notice(immediate(immCredit, i, lane.told))
+		q.say(immediate(immCredit, i, lane.told), 0)
 		c.toCredit &^= 1 << i
-		n++
+		any = true
 	}
-	return n
+	return any
 }
 
-// pieces adds to a batch of n what streams have to send, in turn.
-func (c *conn) pieces(n int) int {
-	for able := c.toSend; able != 0 && n < len(c.e.batch) && c.link.room(n); {
+// pieces gives the queues what streams have to send, in turn.
+func (c *conn) pieces() (any bool) {
+	for able := c.toSend; able != 0; {
 		later := able &^ (1<<c.turn - 1)
 		if later == 0 {
 			later = able
 		}
 		i := bits.TrailingZeros64(later)
-		if c.streams[i].cut(&c.e.batch[n]) {
-			n++
+		q := c.link.pick()
+		if q == nil {
+			return any
+		}
+		if c.streams[i].cut(q) {
+			any = true
 		} else {
 			able &^= 1 << i
 		}
 		able &= c.toSend
 		c.turn = (i + 1) & 63
 	}
-	return n
+	return any
 }

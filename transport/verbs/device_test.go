@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -23,7 +24,7 @@ func TestUC11_FailedRequest(t *testing.T) {
 	d := newDuo(t, testOptions(), small())
 	d.pass(0, message(100))
 	d.pass(1, message(100))
-	d.conns[0].(*conn).link.peer.rkey ^= 0xff00
+	d.conns[0].(*conn).link.queues[0].peer.rkey ^= 0xff00
 	start := time.Now()
 	errs := d.fails()
 	t.Logf("after %v:\n%v\n%v", time.Since(start), errs[0], errs[1])
@@ -31,7 +32,7 @@ func TestUC11_FailedRequest(t *testing.T) {
 	for i, err := range errs {
 		require.ErrorIs(t, err, transport.ErrGone)
 		e := d.eps[i]
-		for _, word := range []string{e.nic.device.Name(), addressOf(e.nic.gid.GID).String(), "rank " + string(rune('1'-i))} {
+		for _, word := range []string{e.nics[0].device.Name(), addressOf(e.nics[0].gid.GID).String(), "rank " + string(rune('1'-i))} {
 			require.ErrorContains(t, err, word)
 		}
 	}
@@ -44,14 +45,14 @@ func TestUC45_MTUsDiffer(t *testing.T) {
 	needDevices(t, 2)
 	names := unequalMTUs(t)
 	one, other := small(), small()
-	one.Device, other.Device = names[0], names[1]
+	one.Devices, other.Devices = only(names[0]), only(names[1])
 	one.Slot, other.Slot = 64<<10, 64<<10
 	d := newDuo(t, testOptions(), one, other)
 	for n := 4; n <= 8<<20; n *= 8 {
 		d.pass(0, message(n))
 		d.pass(1, message(n + 1)[:n])
 	}
-	require.NotEqual(t, d.eps[0].nic.port.ActiveMTU, d.eps[1].nic.port.ActiveMTU)
+	require.NotEqual(t, d.eps[0].nics[0].port.ActiveMTU, d.eps[1].nics[0].port.ActiveMTU)
 }
 
 // unequalMTUs finds two devices on the same wire with different MTUs: in the virtual machine rxe1 and rxe2.
@@ -76,7 +77,7 @@ func TestUC51_SoftRoCE(t *testing.T) {
 	zero := 0
 	c.GIDIndex, c.ConnectTimeout, c.Timeout = &zero, 20*time.Second, 14
 	d = newDuo(t, testOptions(), c)
-	require.True(t, addressOf(d.eps[0].nic.gid.GID).IsLinkLocalUnicast())
+	require.True(t, addressOf(d.eps[0].nics[0].gid.GID).IsLinkLocalUnicast())
 	b, got := message(64<<10), make([]byte, 64<<10)
 	var err error
 	d.until("a message or an error", func() bool {
@@ -96,8 +97,13 @@ func TestUC51_SoftRoCE(t *testing.T) {
 // TestUC101_DataBeforeFlag: whoever is told of a message sees all its bytes, whatever was in the slot before.
 func TestUC101_DataBeforeFlag(t *testing.T) {
 	needDevices(t, 1)
-	d := newDuo(t, testOptions(), small())
+	c := small()
+	c.QPs = 2 // which overtake one another
+	d := newDuo(t, testOptions(), c)
 	times := 3000
+	if os.Getenv("GCCL_TEST_FULL") != "" {
+		times = 1_000_000
+	}
 	if testing.Short() {
 		times = 300
 	}
@@ -133,38 +139,39 @@ func TestUC101_DataBeforeFlag(t *testing.T) {
 	}
 }
 
+// cut takes the wire between rxe1 and rxe2 away, until the test ends or heal is called.
+func cut(t *testing.T) (heal func()) {
+	ip := func(arguments string) {
+		out, err := exec.Command("ip", strings.Fields(arguments)...).CombinedOutput()
+		require.NoError(t, err, "ip %s: %s", arguments, out)
+	}
+	ip("link set veth1 down")
+	heal = sync.OnceFunc(func() {
+		ip("link set veth1 up")
+		for i, dev := range []string{"veth0", "veth1"} { // they went with the link
+			address, err := os.ReadFile("/sys/class/net/veth" + string(rune('1'-i)) + "/address")
+			require.NoError(t, err)
+			self := "10.78.0." + string(rune('1'+i))
+			peer := "10.78.0." + string(rune('2'-i))
+			ip("route replace 10.78.0.0/24 dev " + dev + " table 10" + string(rune('0'+i)) + " src " + self)
+			ip("neigh replace " + peer + " lladdr " + strings.TrimSpace(string(address)) + " nud permanent dev " + dev)
+		}
+	})
+	t.Cleanup(heal)
+	return heal
+}
+
 // TestCutLink: a link that is cut breaks the connection after the retries, and says so.
 func TestCutLink(t *testing.T) {
 	needDevices(t, 2)
 	names := unequalMTUs(t)
 	one, other := small(), small()
-	one.Device, other.Device = names[0], names[1]
+	one.Devices, other.Devices = only(names[0]), only(names[1])
 	one.Timeout, one.Retry = 14, 3 // 0.27 s
 	other.Timeout, other.Retry = 14, 3
 	d := newDuo(t, testOptions(), one, other)
 	d.pass(0, message(100_000))
-	link := func(state string) {
-		out, err := exec.Command("ip", "link", "set", "veth1", state).CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
-	mac := func() {
-		for i, dev := range []string{"veth0", "veth1"} {
-			address, err := os.ReadFile("/sys/class/net/veth" + string(rune('1'-i)) + "/address")
-			require.NoError(t, err)
-			self := "10.78.0." + string(rune('1'+i))
-			peer := "10.78.0." + string(rune('2'-i))
-			for _, arguments := range []string{
-				"route replace 10.78.0.0/24 dev " + dev + " table 10" + string(rune('0'+i)) + " src " + self,
-				"neigh replace " + peer + " lladdr " + strings.TrimSpace(string(address)) + " nud permanent dev " + dev,
-			} {
-				out, err := exec.Command("ip", strings.Fields(arguments)...).CombinedOutput()
-				require.NoError(t, err, string(out))
-			}
-		}
-	}
-	link("down")
-	defer mac()
-	defer link("up")
+	cut(t)
 	start := time.Now()
 	var err error
 	b := make([]byte, 5000)
@@ -177,7 +184,8 @@ func TestCutLink(t *testing.T) {
 	require.ErrorIs(t, err, ibv.RetryExceeded)
 }
 
-// TestConnectCycles makes and closes connections, and wants the device to have as many objects as before.
+// TestConnectCycles makes and closes connections, and wants the device to have as many objects as before, and the process as many
+// descriptors and as much pinned memory.
 func TestConnectCycles(t *testing.T) {
 	needDevices(t, 1)
 	objects := func() string {
@@ -187,7 +195,26 @@ func TestConnectCycles(t *testing.T) {
 		}
 		return string(out)
 	}
-	before := objects()
+	warm, err := Open(small(), testOptions()) // the first one makes what the process keeps
+	require.NoError(t, err)
+	require.NoError(t, warm.Close())
+	files := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(all)
+	}
+	pinned := func() (lines string) {
+		b, err := os.ReadFile("/proc/self/status")
+		require.NoError(t, err)
+		for line := range strings.Lines(string(b)) {
+			if strings.HasPrefix(line, "VmLck") || strings.HasPrefix(line, "VmPin") {
+				lines += line
+			}
+		}
+		return lines
+	}
+	before, beforeFiles, beforePinned := objects(), files(), pinned()
+	require.Contains(t, beforePinned, "VmPin")
 	times := 40
 	if os.Getenv("GCCL_TEST_FULL") != "" {
 		times = 10_000
@@ -195,6 +222,7 @@ func TestConnectCycles(t *testing.T) {
 	o := testOptions()
 	c := small()
 	c.Slot, c.Slots, o.MaxMessage = 1<<10, 4, 1<<10
+	var first int64
 	func() {
 		var eps [2]transport.Endpoint
 		for i := range eps {
@@ -213,11 +241,17 @@ func TestConnectCycles(t *testing.T) {
 			d.pass(k%2, message(500))
 			require.NoError(t, d.conns[k%2].Close())
 			require.NoError(t, d.conns[1-k%2].Close())
-			d.until("the connections to be over", func() bool { return eps[0].Stats().Memory+eps[1].Stats().Memory == 0 })
+			if k == 0 {
+				first = eps[0].Stats().Memory + eps[1].Stats().Memory
+			}
+			d.until("the connections to be over", func() bool { return d.eps[0].qps()+d.eps[1].qps() == 0 })
+			require.LessOrEqual(t, eps[0].Stats().Memory+eps[1].Stats().Memory, first)
 		}
-		require.LessOrEqual(t, d.eps[0].cq.Entries(), 4*firstCQ, "the completion queue did not grow with the number of connections made")
+		require.LessOrEqual(t, d.eps[0].nics[0].cq.Entries(), 4*firstCQ, "the completion queue did not grow with the number of connections made")
 	}()
 	require.Equal(t, before, objects())
+	require.LessOrEqual(t, files(), beforeFiles)
+	require.Equal(t, beforePinned, pinned())
 }
 
 // TestUC40_Memlock: where too little memory may be pinned the error says so, with the limit and what to set.

@@ -3,28 +3,32 @@
 //
 // # Set-up
 //
-// An endpoint opens one port of one device and listens on a TCP address, where peers prove the secret by bootstrap/auth before
-// anything of theirs is parsed. Of a pair the lower rank alone offers a QP, in the background; the higher rank asks it to, again and
+// An endpoint opens ports of devices (Config.Devices) and listens on a TCP address, where peers prove the secret by bootstrap/auth before
+// anything of theirs is parsed. Of a pair the lower rank alone offers QPs, in the background; the higher rank asks it to, again and
 // again until it does. So either may be first, neither needs a step of the other's user, and there is never a choice between two
 // attempts.
 //
 //	higher → lower   ring     connect to me, here is my address
-//	lower → higher   offer    key, options, record of my QP, which can receive already
-//	higher → lower   welcome  record of mine, which can receive and send
+//	lower → higher   offer    key, options, records of my QPs, which can receive already
+//	higher → lower   welcome  records of mine, which can receive and send
 //	lower → higher   commit   mine can, too
 //
-// The record has the QP's number, its first packet, GID, LID, MTU and the key of its slots. The path MTU is the smaller one of both
+// A record has the QP's number, its first packet, GID, LID, MTU and the key of the slots. The path MTU is the smaller one of both
 // ends'. The GID is chosen by rule, on each end for itself: RoCE v2 before v1, on the interface of Config.Addr if it has one, IPv4
 // before routed IPv6 before link-local, then the lowest index. Options that differ are an error wrapping transport.ErrMismatch at both
 // ends, naming the field.
+//
+// A connection has as many QPs on each port as the end that wants more of them says, and as many ports as the end that has more; QP i is
+// on port i of either end, counted around. Pieces of messages go by turns over all of them, so that a message is striped over the ports.
 //
 // The TCP connection stays, silent: its end tells of a dead process at once, where the device would find out after its retries.
 //
 // # Slots
 //
-// Each end of a connection has Slots slots of Slot bytes for every stream in either direction: pinned memory that is mapped for
-// that alone, never Go's heap. A message is cut into pieces. A piece is copied into a slot of the sender's and written into the same
-// slot of the receiver's by one WRITE_WITH_IMM, inline if it is short. A slot begins with 48 bytes, little-endian:
+// Each end of a connection has Slots slots for every stream in either direction: pinned memory out of the endpoint's pool, which is
+// mapped for that alone, never Go's heap. A message is cut into pieces of Slot bytes. A piece is copied into a slot of the sender's and
+// written into the same slot of the receiver's by one WRITE_WITH_IMM, inline if it is short. Before its bytes a slot has 48 others,
+// little-endian:
 //
 //	 0  8  number of the message in its stream
 //	 8  4  tag
@@ -39,25 +43,40 @@
 // The completion that the immediate makes at the receiver is the flag: it is the only thing of which the InfiniBand specification says
 // that the data is there when it is. A flag in the data would come first where the order of writes is relaxed; the count of writes is
 // a hint for who spins (transport.Awaiter), never a promise. The immediate is the
-// kind in 2 bits (1 piece, 2 credit, 3 goodbye), the stream in 6 and a count in 24: the slot's number.
+// kind in 2 bits (0 a word about the link, 1 piece, 2 credit, 3 goodbye), the stream or the word in 6 and a count in 24: the slot's
+// number. With several QPs slots may arrive in any order; a bit for each says which have, and they are read in theirs.
 //
 // # Flow control: why streams never block one another, and receives never run out
 //
 // A slot is written only when the peer has said that it was read. It says so in the header of what it sends on the same stream, or,
 // once half of the slots were read, by an immediate without data. A credit is never read from memory that the peer writes: then it
 // could be ahead of its completion, and nothing would bound the completions, each of which takes a receive. As it is, a stream takes
-// at most Slots + 3 receives, all of which are posted when the connection is made, so that no peer ever finds the receiver
+// a few receives more than it has slots, all of which are posted when the connection is made, so that no peer ever finds the receiver
 // not ready. What is sent needs no completion of its own: a credit proves it done. The device is asked for one every quarter of its
-// queue, and for the goodbye, after which all has arrived.
+// queue, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
+//
+// # Parking
+//
+// An endpoint may have fewer QPs than peers (Config.Budget). Who needs one more has the connections parked that were idle for longest:
+// both ends agree that nothing is under way and destroy their QPs; what the streams had counted stays. The next send or receive of either
+// end connects anew. Where too few are idle for a second the budget is exceeded, and a line is logged.
+//
+// # Failover
+//
+// When a QP fails, as after its retries or because the peer's device refuses, and the connection has others, its traffic goes by those;
+// with Config.Fallback, where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR before anything
+// is sent again, so that nothing can come late, and what comes twice is known by its number. Meanwhile the lower rank offers other QPs in
+// the place of those that failed, again and again, and when a request by one is acknowledged it is used. Each of these moves is one line in
+// the log. Without Fallback the connection fails with its last QP.
 //
 // # Promises
 //
 // Send borrows the memory until it is in slots, which Sent tells: at once while there are free ones. A message longer than Slots slots
 // is counted only when the peer asks for it. View shows a message of one piece where it lies. The steady state allocates nothing,
-// and a batch of pieces is one call into C.
+// and a batch of pieces is one call into C for each QP.
 //
 // A failed completion is an error wrapping transport.ErrGone, the device's status and the peer with its GIDs and QPs; so is the end of
-// the peer's process. Close destroys the QP before the memory goes: afterwards no peer can touch it.
+// the peer's process. Close destroys the QPs before the memory goes: afterwards no peer can touch it.
 //
 // # Duties
 //

@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"github.com/gccl-project/gccl/transport"
-	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
 // lose ends the connection. What has arrived can still be read.
@@ -80,7 +79,9 @@ func (c *conn) Close() error {
 	c.enlist()
 	c.progress()
 	for i := range c.streams {
-		c.streams[i].tx.takeBack()
+		if !c.gone {
+			c.streams[i].tx.takeBack()
+		}
 	}
 	return nil
 }
@@ -97,17 +98,14 @@ func (c *conn) finish() {
 	}
 }
 
-// seeOff ends a closed connection: when all was sent a goodbye follows, and when the device says that the peer's has it, all is over.
+// seeOff ends a closed connection: when all was sent a goodbye follows, and when the devices say that the peer's have it, all is over.
 func (c *conn) seeOff() {
 	l := c.link
-	switch {
-	case c.toSend != 0:
-	case !l.saying:
-		l.saying = true
-		if err := l.post([]ibv.Send{l.goodbye()}); err != nil {
-			c.lose(isGone(err))
-		}
-	case l.done == l.posted:
+	if c.toSend != 0 || c.park >= yielded || !l.whole() {
+		return
+	}
+	said := l.goodbye()
+	if c.flush(); said && l.settled() {
 		c.lose(errClosedConn)
 	}
 }
@@ -135,16 +133,23 @@ func (c *conn) sendable() bool {
 	return false
 }
 
-// free gives back the memory of the connection.
+// free gives back the memory of a connection that is closed and gone. What is left says who it was, to those who ask for its key.
 func (c *conn) free() {
 	for i := range c.streams {
 		s := &c.streams[i]
-		c.e.memory.Add(-int64(cap(s.rx.shown)))
-		s.rx.shown = nil
+		c.e.shown.Add(-int64(cap(s.rx.shown)))
+		s.rx.shown, s.tx.ring = nil, nil
 	}
 	if c.link != nil {
+		c.peer = c.Peer()
 		c.complain(c.link.free())
+		c.link = nil
 	}
+	last := len(c.e.conns) - 1
+	c.e.conns[c.place] = c.e.conns[last]
+	c.e.conns[c.place].place = c.place
+	c.e.conns[last] = nil
+	c.e.conns = c.e.conns[:last]
 }
 
 func isGone(err error) error { return fmt.Errorf("%w: %w", transport.ErrGone, err) }

@@ -21,15 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endpoint is a port of a device and the connections of a communicator family over it.
+// endpoint is the ports of devices and the connections of a communicator family over them.
 type endpoint struct {
 	config   Config
 	options  transport.Options
 	secret   []byte
 	address  address
-	nic      *nic
-	channel  *ibv.Channel
-	cq       *ibv.CQ
+	nics     []*nic
+	pool     *pool
 	listener net.Listener
 	epoll    int // what FD returns
 	event    int // eventfd in epoll: news that is no completion
@@ -39,32 +38,31 @@ type endpoint struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	watchers sync.WaitGroup
-	events   interface{ Close() error } // ends the watcher of the device
 
 	mu     sync.Mutex // guards what follows
 	meets  map[transport.Key]*meet
 	closed bool
 	over   chan struct{} // closed when Close is done
 
-	linksMu  sync.Mutex // guards what follows
-	links    map[uint32]*link
-	lastLink uint32
-	reserved int // completions that may come
-	stale    int // of those, for links that are gone
-	older    int // and for links that were gone when the queue was last empty
+	jobsMu sync.Mutex // guards what follows
+	jobs   []*job
+	asked  atomic.Bool // there are jobs
 
 	// What the driver alone touches.
+	tick        uint64 // calls of Progress
 	conns       []*conn
+	called      []*conn // those whose peers have said something about parking
 	busy        []*conn // those with something to hand over
-	armed       bool    // the next completion that is polled has made an event
-	fired       int     // events since they were last drained
 	completions [32]ibv.Completion
-	batch       [32]ibv.Send
+
+	budget int          // of QPs
+	short  atomic.Int64 // so many are wanted beyond
+	beyond sync.Once    // a line is logged about it
 
 	sent, received           atomic.Uint64
 	bytesSent, bytesReceived atomic.Uint64
 	open                     atomic.Int64 // conns
-	memory                   atomic.Int64
+	shown                    atomic.Int64 // bytes where views are put together
 }
 
 // Open opens a device and listens for set-ups on the configured address. Without libibverbs.so.1 or without a device the error
@@ -78,7 +76,7 @@ func Open(c Config, o transport.Options) (transport.Endpoint, error) {
 		return nil, err
 	}
 	e := &endpoint{
-		config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, links: map[uint32]*link{}, over: make(chan struct{}), epoll: -1, event: -1,
+		config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, over: make(chan struct{}), epoll: -1, event: -1,
 	}
 	if len(e.secret) == 0 {
 		// The handshake still tells gccl's peers from strangers.
@@ -97,18 +95,17 @@ func Open(c Config, o transport.Options) (transport.Endpoint, error) {
 
 func (e *endpoint) start() error {
 	var err error
-	if e.nic, err = openNIC(e.config); err != nil {
+	if e.nics, err = openPorts(e.config); err != nil {
 		return err
 	}
-	e.address.link = e.nic.port.LinkLayer
-	if e.channel, err = e.nic.device.NewChannel(); err != nil {
-		return e.nic.explain(err)
+	e.address.link, e.address.ports, e.address.qps = e.nics[0].port.LinkLayer, uint8(len(e.nics)), uint8(e.config.QPs)
+	if e.budget = e.config.Budget; e.budget == 0 {
+		for _, n := range e.nics {
+			e.budget += n.limits.MaxQP
+		}
 	}
-	if err := unix.SetNonblock(e.channel.FD(), true); err != nil {
-		return fmt.Errorf("verbs: completion channel: %w", err)
-	}
-	if e.cq, err = e.nic.device.NewCQ(min(firstCQ, e.nic.limits.MaxCQE), e.channel, 0); err != nil {
-		return e.nic.explain(err)
+	if e.pool, err = newPool(e.nics, 2*e.config.layout(e.options.Streams), e.config); err != nil {
+		return err
 	}
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: epoll_create1: %w", err)
@@ -116,7 +113,11 @@ func (e *endpoint) start() error {
 	if e.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("verbs: eventfd: %w", err)
 	}
-	for _, fd := range []int{e.event, e.channel.FD()} {
+	fds := []int{e.event}
+	for _, n := range e.nics {
+		fds = append(fds, n.channel.FD())
+	}
+	for _, fd := range fds {
 		event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}
 		if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 			return fmt.Errorf("verbs: epoll_ctl: %w", err)
@@ -125,9 +126,11 @@ func (e *endpoint) start() error {
 	if err := e.listen(); err != nil {
 		return err
 	}
-	if err := e.watchDevice(); err != nil {
-		e.listener.Close()
-		return err
+	for _, n := range e.nics {
+		if err := e.watchDevice(n); err != nil {
+			e.listener.Close()
+			return err
+		}
 	}
 	gate := &auth.Gate{Secret: e.secret, Service: service, Log: e.config.Log}
 	e.wg.Go(func() {
@@ -182,7 +185,18 @@ func (e *endpoint) Reach(_ context.Context, peer []byte) error {
 
 // Progress takes completions and posts what waits for them.
 func (e *endpoint) Progress() bool {
+	e.tick++
 	moved := e.poll()
+	e.work()
+	if short := e.short.Swap(0); short > 0 {
+		e.parkIdle(int(short))
+	}
+	if called := e.called; len(called) > 0 {
+		e.called = nil
+		for _, c := range called {
+			c.hear()
+		}
+	}
 	kept := e.busy[:0]
 	for _, c := range e.busy {
 		if c.progress() {
@@ -204,9 +218,21 @@ func (e *endpoint) Stats() transport.Stats {
 		BytesSent:        e.bytesSent.Load(),
 		BytesReceived:    e.bytesReceived.Load(),
 		Conns:            int(e.open.Load()),
-		Memory:           e.memory.Load(),
+		Memory:           e.held(),
 	}
 }
+
+// qps is how many QPs there are.
+func (e *endpoint) qps() (all int) {
+	for _, n := range e.nics {
+		n.mu.Lock()
+		all += len(n.queues)
+		n.mu.Unlock()
+	}
+	return all
+}
+
+func (e *endpoint) held() int64 { return e.pool.held() + e.shown.Load() }
 
 // Conn begins to connect unless the peer has done so already.
 func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
@@ -234,6 +260,7 @@ func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
 	}
 	c := newConn(e, k, a)
 	m.conn = c
+	c.place = len(e.conns)
 	e.conns = append(e.conns, c)
 	e.open.Add(1)
 	switch {

@@ -19,7 +19,8 @@ type header struct {
 
 const (
 	headerSize = 48
-	creditAt   = 28 // in a header
+	lengthAt   = 20 // in a header
+	creditAt   = 28
 	useAt      = 32
 )
 
@@ -55,9 +56,10 @@ func (h *header) parse(slot []byte, most uint32) error {
 
 // Kinds of immediates.
 const (
-	immPiece  = iota + 1 // a slot was written
-	immCredit            // so many slots of ours have been read
-	immBye               // nothing more will come
+	immWord   = iota // about the link: a word instead of a stream
+	immPiece         // a slot was written
+	immCredit        // so many slots of ours have been read
+	immBye           // of a stream nothing more will come than so many slots
 )
 
 const countMask = 1<<24 - 1

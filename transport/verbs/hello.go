@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	helloMagic  = "gcclIBV\x01" // the last byte is the version of the protocol
-	helloSize   = 8 + 8 + 8 + 20 + 8 + 4 + 4 + 2 + 2 + 1 + 1 + addressMost + recordSize
-	replySize   = 256 + recordSize
+	helloMagic  = "gcclIBV\x02"                                            // the last byte is the version of the protocol
+	helloSize   = 8 + 8 + 8 + 20 + 8 + 4 + 4 + 2 + 2 + 1 + 1 + addressMost // records follow
+	replySize   = 256                                                      // and here
 	commitMagic = "gcclIBV!"
 	service     = "gccl verbs v1" // what the secret is proven for
 )
@@ -19,7 +19,8 @@ const (
 // What a hello wants.
 const (
 	kindRing  = iota + 1 // "connect to me": from the higher rank of a pair
-	kindOffer            // "here is my QP": from the lower rank
+	kindOffer            // "here are my QPs": from the lower rank
+	kindMend             // "here is one in the place of one that failed": from the lower rank
 )
 
 // hello begins a set-up over TCP. Key is as the sender has it.
@@ -33,14 +34,18 @@ type hello struct {
 	slots    uint16
 	streams  uint16
 	checksum bool
-	address  []byte // of the sender, in a ring
-	record   record // in an offer
+	fallback bool
+	address  []byte   // of the sender, in a ring
+	queues   uint8    // of the offer: so many records follow
+	mends    uint32   // number of the QP that failed, the receiver's, in a kindMend
+	records  []record // in an offer
 }
 
 func (h *hello) bytes() []byte {
 	be := binary.BigEndian
 	b := append(make([]byte, 0, helloSize), helloMagic...)
-	b = append(b, h.kind, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, h.kind, h.queues, 0, 0)
+	b = be.AppendUint32(b, h.mends)
 	b = be.AppendUint64(b, h.instance)
 	b = be.AppendUint64(b, h.key.Comm)
 	b = be.AppendUint32(b, uint32(h.key.Channel))
@@ -55,14 +60,39 @@ func (h *hello) bytes() []byte {
 	if h.checksum {
 		sum = 1
 	}
+	if h.fallback {
+		sum |= 2
+	}
 	b = append(b, sum, byte(len(h.address)))
 	b = append(b, h.address...)
-	b = append(b, make([]byte, helloSize-recordSize-len(b))...)
-	if h.kind != kindOffer {
-		return b[:helloSize]
-	}
-	return h.record.append(b)
+	return appendRecords(b[:helloSize], h.records)
 }
+
+func appendRecords(b []byte, records []record) []byte {
+	for i := range records {
+		b = records[i].append(b)
+	}
+	return b
+}
+
+// parseRecords reads what follows a hello or a reply.
+func parseRecords(b []byte) ([]record, error) {
+	var all []record
+	for ; len(b) > 0; b = b[min(recordSize, len(b)):] {
+		r, err := parseRecord(b[:min(recordSize, len(b))])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// follows is how many bytes of records come after a hello.
+func (h *hello) follows() int { return int(h.queues) * recordSize }
+
+// follows is how many bytes of records come after a reply.
+func (r *reply) follows() int { return int(r.queues) * recordSize }
 
 func parseHello(b []byte) (hello, error) {
 	be := binary.BigEndian
@@ -74,6 +104,8 @@ func parseHello(b []byte) (hello, error) {
 	}
 	h := hello{
 		kind:     b[8],
+		queues:   b[9],
+		mends:    be.Uint32(b[12:]),
 		instance: be.Uint64(b[16:]),
 		key: transport.Key{
 			Comm: be.Uint64(b[24:]), Channel: int32(be.Uint32(b[32:])), Self: int32(be.Uint32(b[36:])), Peer: int32(be.Uint32(b[40:])),
@@ -83,7 +115,8 @@ func parseHello(b []byte) (hello, error) {
 		slot:     be.Uint32(b[56:]),
 		slots:    be.Uint16(b[60:]),
 		streams:  be.Uint16(b[62:]),
-		checksum: b[64] == 1,
+		checksum: b[64]&1 != 0,
+		fallback: b[64]&2 != 0,
 	}
 	if err := checkKey(h.key); err != nil {
 		return hello{}, err
@@ -95,12 +128,12 @@ func parseHello(b []byte) (hello, error) {
 	h.address = b[66 : 66+n]
 	var err error
 	switch {
-	case h.kind == kindRing && h.key.Self > h.key.Peer:
+	case h.kind == kindRing && h.key.Self > h.key.Peer && h.queues == 0:
 		_, err = parseAddress(h.address)
-	case h.kind == kindOffer && h.key.Self < h.key.Peer:
-		h.record, err = parseRecord(b[helloSize-recordSize:])
+	case h.kind == kindOffer && h.key.Self < h.key.Peer && h.queues >= 1 && h.queues <= queuesMost:
+	case h.kind == kindMend && h.key.Self < h.key.Peer && h.queues == 1:
 	default:
-		err = fmt.Errorf("hello of kind %d from rank %d to rank %d", h.kind, h.key.Self, h.key.Peer)
+		err = fmt.Errorf("hello of kind %d with %d QPs from rank %d to rank %d", h.kind, h.queues, h.key.Self, h.key.Peer)
 	}
 	return h, err
 }
@@ -123,6 +156,8 @@ func (h *hello) agree(ours *hello) error {
 		field, here, there = "Options.MaxMessage", ours.most, h.most
 	case h.checksum != ours.checksum:
 		field, here, there = "Options.Checksum", ours.checksum, h.checksum
+	case h.fallback != ours.fallback:
+		field, here, there = "Config.Fallback", ours.fallback, h.fallback
 	case h.firstSeq != ours.firstSeq:
 		field, here, there = "Options.FirstSeq", ours.firstSeq, h.firstSeq
 	case h.slot != ours.slot:
@@ -149,10 +184,11 @@ const (
 type reply struct {
 	verdict verdict
 	reason  string
-	record  record // to an offer that is welcome
+	queues  uint8
+	records []record // to an offer that is welcome; they follow
 }
 
-func (r *reply) bytes(kind uint8) []byte {
+func (r *reply) bytes() []byte {
 	b := append(make([]byte, 0, replySize), helloMagic...)
 	reason := r.reason
 	for len(reason) > 240 || !utf8.ValidString(reason) {
@@ -160,26 +196,20 @@ func (r *reply) bytes(kind uint8) []byte {
 	}
 	b = append(b, byte(r.verdict), byte(len(reason)))
 	b = append(b, reason...)
-	b = append(b, make([]byte, replySize-recordSize-len(b))...)
-	if kind != kindOffer || r.verdict != welcome {
-		return b[:replySize]
-	}
-	return r.record.append(b)
+	b = append(b, make([]byte, replySize-len(b))...)
+	b[replySize-1] = byte(len(r.records)) // a reply that was read has it in queues
+	return appendRecords(b, r.records)
 }
 
-func parseReply(b []byte, kind uint8) (reply, error) {
+func parseReply(b []byte) (reply, error) {
 	if len(b) != replySize || string(b[:8]) != helloMagic {
 		return reply{}, fmt.Errorf("no answer of gccl's: it begins with %q", b[:min(8, len(b))])
 	}
 	n := int(b[9])
-	r := reply{verdict: verdict(b[8])}
-	if r.verdict < welcome || r.verdict > verdicts || n > 240 {
-		return reply{}, fmt.Errorf("answer %d with a reason of %d bytes", b[8], n)
+	r := reply{verdict: verdict(b[8]), queues: b[replySize-1]}
+	if r.verdict < welcome || r.verdict > verdicts || n > 240 || r.queues > queuesMost {
+		return reply{}, fmt.Errorf("answer %d with a reason of %d bytes and %d QPs", b[8], n, r.queues)
 	}
 	r.reason = string(b[10 : 10+n])
-	var err error
-	if kind == kindOffer && r.verdict == welcome {
-		r.record, err = parseRecord(b[replySize-recordSize:])
-	}
-	return r, err
+	return r, nil
 }

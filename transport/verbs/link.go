@@ -6,236 +6,227 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 
-	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
-// link is a QP with its memory, and the TCP connection over which it was set up, which is kept because its end tells of the peer's at
-// once. It is made in the background; from connect on the driver alone touches it, but for dead.
+// link is the QPs of a connection with their memory, and the TCP connection over which they were set up, which is kept because its end
+// tells of the peer's at once. It is made in the background; from connect on the driver alone touches it, but for dead.
 type link struct {
-	e      *endpoint
-	id     uint32
-	qp     *ibv.QP
-	state  ibv.State
-	rx, tx *region // Streams × Slots slots each
-	inline int     // bytes that a request may carry in itself
-	ours   record
-	peer   record
-	socket net.Conn
-	dead   atomic.Pointer[error] // the peer's end, as the socket tells it
+	e       *endpoint
+	memory  block // the peer's slots to us, then ours to it; Streams × Slots each
+	half    int   // bytes of either
+	rx, tx  []byte
+	queues  []*queue
+	turn    int // the queue whose turn it is
+	lanes   []lane
+	live    int            // queues that are not broken
+	broke   bool           // a queue has failed at some time: things may come twice
+	spare   *queue         // over TCP, once there was no QP left
+	probes  map[int]*queue // those that may take the places of some that failed
+	retired []*queue       // whose places were taken
+	again   int            // slots that are to be written again, by another queue
+	socket  net.Conn
+	dead    atomic.Pointer[error] // the peer's end, as the socket tells it
 
-	lanes    []lane
-	sq, rq   int    // capacities of the queues
-	posted   uint32 // requests
-	done     uint32 // of those, whose completion is known
-	unposted int    // receives that were taken
-	receives [repost]ibv.Recv
-	bye      bool // the peer will send nothing more
-	saying   bool // we have posted our own goodbye
-	failed   error
-	gone     bool // no QP and no socket are left
+	conn   *conn // once it has taken us up
+	words  []int // of a parking, which were not answered yet
+	ended  int   // streams of which the peer has said that it will send nothing more
+	saying int   // how much of our own goodbye was said
+	failed error
+	gone   bool // no QP and no socket are left
 }
 
 // lane is one stream's slots in both directions, counted from 0.
 type lane struct {
-	posted   uint64 // slots that we wrote
-	credit   uint64 // of those, read by the peer
-	arrived  uint64 // slots that the peer wrote
-	consumed uint64 // of those, read by us
-	told     uint64 // of those, as the peer knows
+	posted   uint64    // slots that we wrote
+	credit   uint64    // of those, read by the peer
+	arrived  uint64    // slots that the peer wrote, without a gap
+	early    [4]uint64 // a bit for each slot that came before one in front of it, by another QP
+	consumed uint64    // of those that arrived, read by us
+	told     uint64    // of those, as the peer knows
+	by       []uint8   // by slot: the queue that carries it
+	redo     [4]uint64 // a bit for each slot that is to be written again
+	ends     bool      // there will be no more than
+	last     uint32    // so many, modulo 2^24
 }
 
-const (
-	repost    = 16  // receives are posted again so many at once
-	inlineAsk = 128 // a header and 80 bytes
-	sendMost  = 1024
-)
+// layout is the bytes that a connection's slots take in one direction. A slot is a header and Slot bytes, so placed that the latter are
+// aligned to 64.
+func (c Config) layout(streams int) int { return streams * c.Slots * c.stride() }
 
-// newLink makes a QP in the state INIT with all its receives posted.
-func (e *endpoint) newLink() (l *link, err error) {
-	streams, slots := e.options.Streams, e.config.Slots
-	l = &link{e: e, lanes: make([]lane, streams)}
-	// Every piece and every credit under way takes a receive at the other end. A stream has at most Slots pieces under way, and, as the
-	// peer learns of credit by those receives only, at most 2 credits and one that is being written.
-	l.rq = streams*(slots+3) + 2 + repost
-	l.sq = min(max(streams*(slots+2)+8, 64), sendMost, e.nic.limits.MaxQPWR)
-	if most := e.nic.limits.MaxQPWR; l.rq > most {
-		return nil, fmt.Errorf("%w: verbs: %s: a receive queue of %d, want %d for %d streams: use less Streams or Slots", transport.ErrSpace, e.nic, most, l.rq, streams)
-	}
-	if err := e.reserve(l.sq + l.rq); err != nil {
-		return nil, err
-	}
+func (c Config) stride() int { return c.Slot + slotAlign }
+
+const slotAlign = 64
+
+// newLink makes so many QPs in the state INIT with all their receives posted, by turns on our ports.
+func (e *endpoint) newLink(queues int) (l *link, err error) {
+	l = &link{e: e, lanes: make([]lane, e.options.Streams), half: e.config.layout(e.options.Streams)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.shut(), l.free())
+			l = nil
 		}
 	}()
-	bytes := streams * slots * e.config.Slot
-	if l.rx, err = e.nic.newRegion(bytes, ibv.LocalWrite|ibv.RemoteWrite); err != nil {
+	if l.memory, err = e.pool.take(); err != nil {
 		return l, err
 	}
-	e.memory.Add(int64(bytes))
-	if l.tx, err = e.nic.newRegion(bytes, 0); err != nil {
-		return l, err
+	l.rx, l.tx = l.memory.bytes[:l.half], l.memory.bytes[l.half:2*l.half]
+	for i := range l.lanes {
+		l.lanes[i].by = make([]uint8, e.config.Slots)
 	}
-	e.memory.Add(int64(bytes))
-	want := ibv.Caps{SendWR: uint32(l.sq), RecvWR: uint32(l.rq), SendSGE: 1, RecvSGE: 1, Inline: inlineAsk}
-	qp, got, err := e.nic.pd.NewQP(ibv.RC, e.cq, e.cq, nil, want)
-	if err != nil {
-		return l, e.nic.explain(err)
+	for i := range l.lanes { // what was left by another connection would look like news
+		for k := range e.config.Slots {
+			clear(l.rx[l.slot(i, uint64(k))+useAt:][:8])
+		}
 	}
-	l.qp, l.inline = qp, int(got.Inline)
-	e.enter(l)
-	for i := range l.receives {
-		l.receives[i].ID = l.requestID(0) | 1
+	for i := range queues {
+		q, err := l.newQueue(e.nics[i%len(e.nics)])
+		if err != nil {
+			return l, err
+		}
+		q.index = i
+		l.queues = append(l.queues, q)
 	}
-	if err := l.to(ibv.Init, path{port: e.nic.port.Number, pkeyIndex: e.config.PKeyIndex, access: ibv.RemoteWrite}); err != nil {
-		return l, err
-	}
-	if err := l.receive(l.rq); err != nil {
-		return l, err
-	}
-	l.ours = record{
-		link: e.nic.port.LinkLayer, mtu: e.nic.port.ActiveMTU, lid: e.nic.port.LID, qpn: l.qp.Number(), psn: rand.Uint32() & most24,
-		rkey: l.rx.mr.RKey(), addr: l.rx.addr, bytes: uint64(bytes), gid: e.nic.gid.GID,
-	}
+	l.live = queues
 	return l, nil
 }
 
-// to takes the QP to another state.
-func (l *link) to(state ibv.State, p path) error {
-	a, err := transition{l.state, state}.attributes(ibv.RC, p)
-	if err != nil {
-		return err
+// records say how to reach our QPs.
+func (l *link) records() []record {
+	all := make([]record, len(l.queues))
+	for i, q := range l.queues {
+		all[i] = q.ours
 	}
-	if err := l.qp.Modify(a); err != nil {
-		return l.e.nic.explain(err)
-	}
-	l.state = state
-	return nil
+	return all
 }
 
-// connect takes the QP to RTS.
-func (l *link) connect(peer record) error {
-	if peer.bytes != l.ours.bytes {
-		return fmt.Errorf("verbs: the peer offers %d bytes of slots, want %d", peer.bytes, l.ours.bytes)
+// connect takes all QPs to RTS.
+func (l *link) connect(peer []record) error {
+	if len(peer) != len(l.queues) {
+		return fmt.Errorf("verbs: the peer answers with %d QPs, want %d", len(peer), len(l.queues))
 	}
-	c := l.e.config
-	p, err := l.ours.meets(peer, path{
-		port: l.e.nic.port.Number, timeout: c.Timeout, retry: c.Retry, atomics: 1,
-		av: ibv.AddressVector{GIDIndex: uint8(l.e.nic.gid.Index), HopLimit: c.HopLimit, TrafficClass: c.TrafficClass, SL: c.ServiceLevel},
-	})
-	if err != nil {
-		return err
-	}
-	l.peer = peer
-	if err := l.to(ibv.RTR, p); err != nil {
-		return err
-	}
-	return l.to(ibv.RTS, p)
-}
-
-// receive posts n receives that take an immediate only.
-func (l *link) receive(n int) error {
-	for n > 0 {
-		batch := l.receives[:min(n, len(l.receives))]
-		if _, err := l.qp.PostRecv(batch); err != nil {
-			return l.e.nic.explain(err)
+	for i, q := range l.queues {
+		if err := q.connect(peer[i]); err != nil {
+			return err
 		}
-		n -= len(batch)
 	}
 	return nil
 }
 
-// requestID is the link's number, the position in its send queue modulo 2^31, and a bit that says receive.
-func (l *link) requestID(position uint32) uint64 { return uint64(l.id)<<32 | uint64(position<<1) }
-
-// room reports whether n+1 more requests fit. One is kept for the goodbye.
-func (l *link) room(n int) bool { return int(l.posted-l.done)+n+1 < l.sq }
-
-// post hands requests to the device. Only every so many ask for a completion, which stands for those before it.
-func (l *link) post(batch []ibv.Send) error {
-	every := uint32(l.sq / 4)
-	for i := range batch {
-		l.posted++
-		batch[i].ID = l.requestID(l.posted)
-		if l.posted%every == 0 {
-			batch[i].Flags |= ibv.Signaled
+// pick returns the queue for the next request, by turns; nil if none has room.
+func (l *link) pick() *queue {
+	for range l.queues {
+		q := l.queues[l.turn]
+		if l.turn++; l.turn == len(l.queues) {
+			l.turn = 0
+		}
+		if q.room() {
+			return q
 		}
 	}
-	if _, err := l.qp.Post(batch); err != nil {
-		return l.e.nic.explain(err)
+	if l.live == 0 && l.spare != nil && l.spare.room() {
+		return l.spare
 	}
 	return nil
 }
 
-// notice is a request that carries an immediate and nothing else.
-func (l *link) notice(imm uint32) ibv.Send {
-	return ibv.Send{Op: ibv.WriteWithImm, Remote: l.peer.addr, RKey: l.peer.rkey, Imm: imm}
-}
-
-// slot is the place of a stream's slot in either region.
-func (l *link) slot(stream int, count uint64) int {
-	c := l.e.config
-	return (stream*c.Slots + int(count&uint64(c.Slots-1))) * c.Slot
-}
-
-// take notes a completion.
-func (l *link) take(c *ibv.Completion) {
-	switch {
-	case l.failed != nil:
-	case c.Status == ibv.Flushed && c.ID&1 == 1:
-		l.failed = fmt.Errorf("%w: our device broke the connection because of what the peer asked of it; the peer's error says more: %w", transport.ErrGone, c.Status)
-	case c.Status != ibv.Success:
-		// The device's own words come first; what it flushes afterwards says nothing.
-		l.failed = fmt.Errorf("%w: %w (vendor error %#x)", transport.ErrGone, c.Status, c.Vendor)
-	case c.ID&1 == 0:
-		l.done += uint32(c.ID>>1-uint64(l.done)) & (1<<31 - 1)
-	default:
-		if err := l.arrive(c.Imm); err != nil {
-			l.failed = fmt.Errorf("%w: %w", transport.ErrCorrupt, err)
-			return
-		}
-		if l.unposted++; l.unposted == repost {
-			l.unposted = 0
-			if err := l.receive(repost); err != nil {
-				l.failed = fmt.Errorf("%w: %w", transport.ErrGone, err)
+// flush posts what the queues were given.
+func (l *link) flush() {
+	for _, q := range l.queues {
+		if q.filled > 0 {
+			if err := q.flush(); err != nil {
+				l.lose(q, isGone(err))
 			}
 		}
+	}
+	if l.spare != nil && l.spare.filled > 0 {
+		l.spare.flushDetour()
+	}
+}
+
+// slot is the place of a stream's slot in either half.
+func (l *link) slot(stream int, count uint64) int {
+	c := &l.e.config
+	return (stream*c.Slots+int(count&uint64(c.Slots-1)))*(c.Slot+slotAlign) + slotAlign - headerSize
+}
+
+// fail notes the first failure.
+func (l *link) fail(err error) {
+	if l.failed == nil {
+		l.failed = err
 	}
 }
 
 // arrive notes what an immediate says. The completion that carried it is what promises that the slot's bytes are all there.
 func (l *link) arrive(imm uint32) error {
 	kind, stream, count := parseImmediate(imm)
-	if stream >= len(l.lanes) {
+	switch {
+	case kind == immWord && stream == wordBroken:
+		return l.hearBroken(count)
+	case kind == immWord && stream == wordProbe:
+		return nil // its sender learns by the acknowledgement
+	case kind == immWord && stream < parkWords && len(l.words) < 2*parkWords:
+		l.words = append(l.words, stream)
+		l.call()
+		return nil
+	case kind == immWord:
+		return fmt.Errorf("unknown immediate %#x", imm)
+	case stream >= len(l.lanes):
 		return fmt.Errorf("news of stream %d, there are %d", stream, len(l.lanes))
 	}
 	n := &l.lanes[stream]
 	switch kind {
 	case immPiece:
-		if count != uint32(n.arrived)&countMask || n.arrived-n.consumed >= uint64(l.e.config.Slots) {
+		ahead := uint64((count - uint32(n.consumed)) & countMask)
+		if ahead >= uint64(l.e.config.Slots) || !n.arrive(n.consumed+ahead, uint64(l.e.config.Slots-1)) {
+			if l.broke && (ahead < uint64(l.e.config.Slots) || countMask+1-ahead <= uint64(l.e.config.Slots)) {
+				return nil // sent again for nothing
+			}
 			return fmt.Errorf("slot %d of stream %d, want %d, of which %d are in use", count, stream, uint32(n.arrived)&countMask, n.arrived-n.consumed)
 		}
-		at := l.slot(stream, n.arrived)
-		n.arrived++
-		return n.credited(binary.LittleEndian.Uint32(l.rx.bytes[at+creditAt:]), ^uint32(0))
+		at := l.slot(stream, n.consumed+ahead)
+		return n.credited(binary.LittleEndian.Uint32(l.rx[at+creditAt:]), ^uint32(0))
 	case immCredit:
 		return n.credited(count, countMask)
 	case immBye:
-		l.bye = true
+		if !n.ends {
+			n.ends, n.last = true, count
+			l.ended++
+		}
 		return nil
 	}
 	return fmt.Errorf("unknown immediate %#x", imm)
 }
 
-// credited takes in how many slots the peer says it has read, modulo mask + 1.
+// arrive notes that a slot was written, and reports false if it had been already.
+func (n *lane) arrive(slot, mask uint64) bool {
+	word, bit := &n.early[slot&mask/64], uint64(1)<<(slot&mask%64)
+	if n.has(slot, mask) {
+		return false
+	}
+	*word |= bit
+	for {
+		word, bit = &n.early[n.arrived&mask/64], uint64(1)<<(n.arrived&mask%64)
+		if *word&bit == 0 {
+			return true
+		}
+		*word &^= bit
+		n.arrived++
+	}
+}
+
+// credited takes in how many slots the peer says it has read, modulo mask + 1. What another QP has overtaken is less than we know.
 func (n *lane) credited(count, mask uint32) error {
 	step := uint64((count - uint32(n.credit)) & mask)
+	if step > uint64(mask/2) {
+		return nil
+	}
 	if step > n.posted-n.credit {
 		return fmt.Errorf("the peer has read %d slots of the %d that are under way", step, n.posted-n.credit)
 	}
@@ -243,41 +234,81 @@ func (n *lane) credited(count, mask uint32) error {
 	return nil
 }
 
-// shut destroys the QP, after which the peer cannot touch our memory, and closes the socket. Slots that have arrived can still be read.
+// left reports whether the peer has said goodbye and all that it sent before is here.
+func (l *link) left() bool {
+	if l.ended < len(l.lanes) {
+		return false
+	}
+	for i := range l.lanes {
+		if uint32(l.lanes[i].arrived)&countMask != l.lanes[i].last {
+			return false
+		}
+	}
+	return true
+}
+
+// goodbye tells the peer how much was sent, stream by stream, in requests that ask for completions, at least one on each queue. It
+// reports whether all is said.
+func (l *link) goodbye() bool {
+	for parts := max(len(l.lanes), len(l.queues)); l.saying < parts; l.saying++ {
+		q := l.queues[l.saying%len(l.queues)]
+		if q.broken {
+			q = l.pick()
+		}
+		if q == nil || !q.room() {
+			return false
+		}
+		stream := l.saying % len(l.lanes)
+		q.say(immediate(immBye, stream, l.lanes[stream].posted), ibv.Signaled)
+	}
+	return true
+}
+
+// settled reports whether the device is done with everything.
+func (l *link) settled() bool {
+	for _, q := range l.queues {
+		if !q.broken && !q.settled() {
+			return false
+		}
+	}
+	return l.spare == nil || l.spare.settled()
+}
+
+// shut destroys the QPs, after which the peer cannot touch our memory, and closes the socket. Slots that have arrived can still be read.
 func (l *link) shut() error {
 	if l.gone {
 		return nil
 	}
 	l.gone = true
 	var errs []error
-	if l.qp != nil {
-		if err := l.qp.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("verbs: %w", err))
-		}
+	for _, q := range slices.Concat(l.queues, l.retired, slices.Collect(maps.Values(l.probes))) {
+		errs = append(errs, q.close())
 	}
-	l.e.leave(l)
+	l.probes, l.retired = nil, nil
 	if l.socket != nil {
 		l.socket.Close()
+	}
+	if l.spare != nil {
+		l.spare.detour.end()
 	}
 	return errors.Join(errs...)
 }
 
 // free gives the memory back, after shut.
 func (l *link) free() error {
-	var errs []error
-	for _, r := range []*region{l.rx, l.tx} {
-		if r != nil {
-			l.e.memory.Add(-int64(len(r.bytes)))
-			errs = append(errs, r.close())
-		}
+	if l.memory.of == nil {
+		return nil
 	}
-	l.rx, l.tx = nil, nil
-	return errors.Join(errs...)
+	b := l.memory
+	l.memory, l.rx, l.tx = block{}, nil, nil
+	return l.e.pool.give(b)
 }
 
-// goodbye is the last request of a link. It asks for a completion, which stands for everything before it.
-func (l *link) goodbye() ibv.Send {
-	r := l.notice(immediate(immBye, 0, 0))
-	r.Flags = ibv.Signaled
-	return r
+// String says over which devices, GIDs and QPs it goes.
+func (l *link) String() string {
+	var all []string
+	for _, q := range l.queues {
+		all = append(all, q.String())
+	}
+	return strings.Join(all, ", ")
 }

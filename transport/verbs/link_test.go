@@ -13,12 +13,22 @@ import (
 
 // bare is a link without a device: what completions do to it.
 func bare(streams int) *link {
-	e := &endpoint{config: Config{Slot: 1 << 10, Slots: 8}}
-	return &link{e: e, id: 3, sq: 64, rx: &region{bytes: make([]byte, streams*8<<10)}, lanes: make([]lane, streams)}
+	e := &endpoint{config: Config{Slot: 1 << 10, Slots: 8}, options: transport.Options{Streams: streams}}
+	l := &link{e: e, lanes: make([]lane, streams), live: 2, rx: make([]byte, e.config.layout(streams))}
+	for i := range 2 {
+		l.queues = append(l.queues, &queue{link: l, nic: &nic{}, id: uint32(3 + i), sq: 64})
+	}
+	return l
 }
 
-func (l *link) hear(imm uint32) {
-	l.take(&ibv.Completion{ID: l.requestID(0) | 1, Op: ibv.WCRecvWriteWithImm, Imm: imm, Flags: ibv.WithImm})
+// hear lets an immediate come by a queue.
+func (l *link) hear(imm uint32, by ...int) {
+	q := l.queues[0]
+	if len(by) > 0 {
+		q = l.queues[by[0]]
+	}
+	q.unposted = 0 // there is no QP that receives could be posted to
+	q.take(&ibv.Completion{ID: q.requestID(0) | 1, Op: ibv.WCRecvWriteWithImm, Imm: imm, Flags: ibv.WithImm})
 }
 
 // TestHostileImmediates: what a peer may say only when it is true is an error when it is not.
@@ -28,7 +38,9 @@ func TestHostileImmediates(t *testing.T) {
 		imm    uint32
 	}{
 		"there are 2": {nil, immediate(immPiece, 2, 0)},
-		"want 0":      {nil, immediate(immPiece, 1, 1)},
+		"want 0":      {nil, immediate(immPiece, 1, 8)},
+		"want 1":      {func(l *link) { l.hear(immediate(immPiece, 0, 0)) }, immediate(immPiece, 0, 0)},
+		"slot 3 of":   {func(l *link) { l.hear(immediate(immPiece, 0, 3)) }, immediate(immPiece, 0, 3)},
 		"8 are in use": {func(l *link) {
 			for k := range uint64(8) {
 				l.hear(immediate(immPiece, 0, k))
@@ -36,7 +48,8 @@ func TestHostileImmediates(t *testing.T) {
 		}, immediate(immPiece, 0, 8)},
 		"read 1 slots of the 0": {nil, immediate(immCredit, 0, 1)},
 		"read 4 slots of the 3": {func(l *link) { l.lanes[1].posted = 3 }, immediate(immCredit, 1, 4)},
-		"unknown immediate":     {nil, 5},
+		"unknown immediate":     {nil, immediate(immWord, 63, 0)},
+		"news of QP 2":          {nil, immediate(immWord, wordBroken, 2)},
 	} {
 		l := bare(2)
 		if c.before != nil {
@@ -53,7 +66,7 @@ func TestHostileImmediates(t *testing.T) {
 	require.ErrorIs(t, l.failed, transport.ErrCorrupt, "credit in a header is checked, too")
 }
 
-func (h header) putFor(l *link) { h.put(l.rx.bytes) }
+func (h header) putFor(l *link) { h.put(l.rx[l.slot(0, 0):]) }
 
 // TestLaneCountsWrap: credit is right across the wraps of what is on the wire.
 func TestLaneCountsWrap(t *testing.T) {
@@ -73,28 +86,73 @@ func TestLaneCountsWrap(t *testing.T) {
 	}
 }
 
+// TestSlotsOfSeveralQPs: slots that other QPs carried come in any order, and count without a gap; credit that was overtaken is no news.
+func TestSlotsOfSeveralQPs(t *testing.T) {
+	for _, start := range []uint64{0, 5, 1<<24 - 3} {
+		l := bare(1)
+		n := &l.lanes[0]
+		n.arrived, n.consumed = start, start
+		random := rand.New(rand.NewPCG(7, start))
+		for range 300 {
+			order := random.Perm(8)
+			for i, k := range order {
+				l.hear(immediate(immPiece, 0, n.consumed+uint64(k)), i%2)
+				require.NoError(t, l.failed)
+				came := map[int]bool{}
+				for _, j := range order[:i+1] {
+					came[j] = true
+				}
+				whole := 0
+				for came[whole] {
+					whole++
+				}
+				require.EqualValues(t, whole, n.arrived-n.consumed)
+			}
+			n.consumed = n.arrived
+		}
+	}
+	l := bare(1)
+	l.lanes[0].posted = 8
+	l.hear(immediate(immCredit, 0, 7))
+	l.hear(immediate(immCredit, 0, 3), 1)
+	require.NoError(t, l.failed)
+	require.EqualValues(t, 7, l.lanes[0].credit)
+}
+
+// TestGoodbyeWaitsForWhatIsUnderWay: a goodbye that overtakes pieces does not end the link before they are here.
+func TestGoodbyeWaitsForWhatIsUnderWay(t *testing.T) {
+	l := bare(2)
+	l.hear(immediate(immPiece, 0, 1), 1)
+	l.hear(immediate(immBye, 1, 0))
+	l.hear(immediate(immBye, 0, 2))
+	l.hear(immediate(immBye, 0, 2)) // twice, where there are more QPs than streams
+	require.False(t, l.left())
+	l.hear(immediate(immPiece, 0, 0), 1)
+	require.True(t, l.left())
+}
+
 // TestSendQueueCounts: completions of some requests stand for those before them, across the wrap of their positions.
 func TestSendQueueCounts(t *testing.T) {
-	l := bare(1)
-	l.posted, l.done = 1<<31-40, 1<<31-40
+	q := bare(1).queues[1]
+	q.posted, q.done = 1<<31-40, 1<<31-40
 	for range 20 {
 		for range 60 {
-			l.posted++
+			q.posted++
 		}
-		l.take(&ibv.Completion{ID: l.requestID(l.posted - 20)})
-		require.EqualValues(t, 20, l.posted-l.done)
-		require.True(t, l.room(0))
-		l.take(&ibv.Completion{ID: l.requestID(l.posted)})
-		require.Zero(t, l.posted-l.done)
+		q.take(&ibv.Completion{ID: q.requestID(q.posted - 20)})
+		require.EqualValues(t, 20, q.posted-q.done)
+		require.True(t, q.room())
+		q.take(&ibv.Completion{ID: q.requestID(q.posted)})
+		require.Zero(t, q.posted-q.done)
 	}
+	q.posted += 64
+	require.False(t, q.room())
 }
 
 // TestFirstFailureStays: the device's own words count, not those of what it flushes afterwards.
 func TestFirstFailureStays(t *testing.T) {
 	l := bare(1)
-	l.take(&ibv.Completion{ID: l.requestID(1), Status: ibv.RetryExceeded, Vendor: 0x81})
-	l.take(&ibv.Completion{ID: l.requestID(0) | 1, Status: ibv.Flushed})
-	require.ErrorIs(t, l.failed, ibv.RetryExceeded)
-	require.ErrorIs(t, l.failed, transport.ErrGone)
-	require.ErrorContains(t, l.failed, "0x81")
+	l.fail(transport.ErrGone)
+	l.fail(transport.ErrCorrupt)
+	require.Equal(t, transport.ErrGone, l.failed)
 }

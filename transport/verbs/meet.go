@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gccl-project/gccl/transport"
 )
@@ -22,6 +23,9 @@ type meet struct {
 	err   error // why there will be no connection
 	over  bool  // connected or failed
 	begun bool
+	// before says that there was a connection, which was parked; lacking, since when there is no room for QPs.
+	before  bool
+	lacking time.Time
 	// setUp ends when the meet is over.
 	setUp  context.Context
 	cancel context.CancelFunc
@@ -35,10 +39,18 @@ func (e *endpoint) meet(k transport.Key) *meet {
 	m := e.meets[k]
 	if m == nil {
 		m = &meet{key: k}
-		m.setUp, m.cancel = context.WithCancel(e.ctx)
+		m.renew(e.ctx)
 		e.meets[k] = m
 	}
 	return m
+}
+
+// renew makes a new search possible.
+func (m *meet) renew(ctx context.Context) {
+	if m.cancel != nil {
+		m.cancel()
+	}
+	m.setUp, m.cancel = context.WithCancel(ctx)
 }
 
 // begin starts the search for the peer at a. e.mu is held.
@@ -47,7 +59,8 @@ func (e *endpoint) begin(m *meet, a address) {
 		return
 	}
 	m.begun = true
-	e.wg.Go(func() { e.search(m, a) })
+	ctx, before := m.setUp, m.before
+	e.wg.Go(func() { e.search(ctx, m, a, before) })
 }
 
 // admit decides whether a hello about k may go on. To a ring it answers by beginning to offer.

@@ -7,91 +7,118 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
+	"sync"
 	"syscall"
 
+	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 	"golang.org/x/sys/unix"
 )
 
-// nic is a port of an open device, with our GID on it.
+// nic is a port of an open device, with our GID on it and the completion queue of our QPs there.
 type nic struct {
-	device *ibv.Device
-	pd     *ibv.PD
-	port   ibv.Port
-	gid    ibv.GIDEntry
-	limits ibv.Limits
+	index     int // in endpoint.nics
+	device    *ibv.Device
+	pd        *ibv.PD
+	port      ibv.Port
+	mtu       ibv.MTU
+	gid       ibv.GIDEntry
+	pkeyIndex uint16
+	limits    ibv.Limits
+	channel   *ibv.Channel
+	cq        *ibv.CQ
+	events    interface{ Close() error } // ends the watcher of the device
+
+	mu       sync.Mutex // guards what follows
+	queues   map[uint32]*queue
+	last     uint32
+	reserved int // completions that may come
+	stale    int // of those, for queues that are gone
+	older    int // and for queues that were gone when the completion queue was last empty
+
+	// What the driver alone touches.
+	armed bool // the next completion that is polled has made an event
+	fired int  // events since they were last drained
 }
 
-func openNIC(c Config) (*nic, error) {
-	names := []string{c.Device}
-	if c.Device == "" {
-		var err error
-		if names, err = ibv.Devices(); err != nil {
-			return nil, fmt.Errorf("verbs: %w", err)
-		}
-		if len(names) == 0 {
-			return nil, fmt.Errorf("verbs: no RDMA device on this host: %w", errors.ErrUnsupported)
-		}
-	}
-	var why []error
-	for _, name := range names {
-		n, err := openPort(name, c)
-		if err == nil {
-			return n, nil
-		}
-		why = append(why, err)
-	}
-	return nil, errors.Join(why...)
-}
+const firstCQ = 1024
 
-func openPort(name string, c Config) (n *nic, err error) {
-	n = &nic{}
+// openPort opens a port of a device, which is given by name and still closed.
+func openPort(name string, number int, c Config) (n *nic, err error) {
+	n = &nic{queues: map[uint32]*queue{}}
 	if n.device, err = ibv.Open(name); err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			n.close()
+			err = errors.Join(err, n.close())
 		}
 	}()
 	if n.limits, err = n.device.Limits(); err != nil {
-		return nil, fmt.Errorf("verbs: %s: %w", name, err)
+		return n, n.explain(err)
 	}
-	if c.Port > n.limits.Ports {
-		return nil, fmt.Errorf("verbs: %s has no port %d: it has %d", name, c.Port, n.limits.Ports)
-	}
-	var states []string
-	for p := 1; p <= n.limits.Ports && n.port.Number == 0; p++ {
-		if c.Port != 0 && c.Port != p {
-			continue
-		}
-		port, err := n.device.Port(p)
-		if err != nil {
-			return nil, fmt.Errorf("verbs: %s port %d: %w", name, p, err)
-		}
-		if port.State == ibv.PortActive {
-			n.port = port
-		}
-		states = append(states, fmt.Sprintf("port %d is %v", p, port.State))
-	}
-	if n.port.Number == 0 {
-		return nil, fmt.Errorf("verbs: %s has no active port: %s", name, strings.Join(states, ", "))
+	if n.port, err = n.device.Port(number); err != nil {
+		return n, n.explain(err)
 	}
 	if n.port.LinkLayer == ibv.Unspecified {
 		n.port.LinkLayer = ibv.InfiniBand
 	}
+	n.mtu = n.port.ActiveMTU
+	for c.MTU > 0 && n.mtu.Bytes() > c.MTU {
+		n.mtu--
+	}
 	table, err := n.device.GIDs()
 	if err != nil {
-		return nil, fmt.Errorf("verbs: GIDs of %s (rdma-core 32 or later is needed): %w", name, err)
+		return n, fmt.Errorf("verbs: GIDs of %s (rdma-core 32 or later is needed): %w", name, err)
 	}
 	if n.gid, err = (gidChoice{device: name, port: n.port, table: table, netDev: interfaceOf(c.Addr), forced: c.GIDIndex}).choose(); err != nil {
-		return nil, err
+		return n, err
+	}
+	if n.pkeyIndex, err = n.findPKey(c.PKey); err != nil {
+		return n, err
 	}
 	if n.pd, err = n.device.AllocPD(); err != nil {
-		return nil, n.explain(err)
+		return n, n.explain(err)
+	}
+	if n.channel, err = n.device.NewChannel(); err != nil {
+		return n, n.explain(err)
+	}
+	if err := unix.SetNonblock(n.channel.FD(), true); err != nil {
+		return n, n.explain(err)
+	}
+	if n.cq, err = n.device.NewCQ(min(firstCQ, n.limits.MaxCQE), n.channel, 0); err != nil {
+		return n, n.explain(err)
+	}
+	if m := c.Moderation; m.On {
+		switch err := n.cq.Moderate(m.Count, m.Period); {
+		case errors.Is(err, errors.ErrUnsupported):
+			c.Log.Warn("verbs: completion events are not moderated", "device", name, "reason", err)
+		case err != nil:
+			return n, n.explain(err)
+		}
 	}
 	return n, nil
+}
+
+// findPKey returns the index of a partition key. The highest bit says who is a full member, and is not compared.
+func (n *nic) findPKey(want uint16) (uint16, error) {
+	if want == 0 {
+		return 0, nil
+	}
+	var have []string
+	for i := range n.port.PKeys {
+		k, err := n.device.PKey(int(n.port.Number), i)
+		if err != nil {
+			return 0, n.explain(err)
+		}
+		if k&0x7fff == want&0x7fff && k != 0 {
+			return uint16(i), nil
+		}
+		if k != 0 {
+			have = append(have, fmt.Sprintf("%#04x", k))
+		}
+	}
+	return 0, fmt.Errorf("verbs: %s port %d has no partition key %#04x, but %v: ask the subnet's administrator, or set another (GCCL_PKEY)", n.device.Name(), n.port.Number, want, have)
 }
 
 // interfaceOf is the index of the network interface that has the address, or 0.
@@ -129,10 +156,97 @@ func (n *nic) String() string {
 	return fmt.Sprintf("%s port %d GID %d %v", n.device.Name(), n.port.Number, n.gid.Index, addressOf(n.gid.GID))
 }
 
+// reserve makes room in the completion queue for so many more that may come at once: when a QP fails, all its requests do.
+func (n *nic) reserve(more int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	need, have := n.reserved+more, n.cq.Entries()
+	if need > have {
+		if need > n.limits.MaxCQE {
+			return fmt.Errorf("%w: verbs: %s: a completion queue of %d entries, want %d for one connection more: use less Streams, or smaller Slots", transport.ErrSpace, n, n.limits.MaxCQE, need)
+		}
+		if err := n.cq.Resize(min(max(need, 2*have), n.limits.MaxCQE)); err != nil {
+			return n.explain(err)
+		}
+	}
+	n.reserved = need
+	return nil
+}
+
+// enter makes the queue's completions find it.
+func (n *nic) enter(q *queue) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last++
+	q.id = n.last
+	n.queues[q.id] = q
+}
+
+// leave forgets the queue. Its completions may still lie in the completion queue.
+func (n *nic) leave(q *queue) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.queues, q.id)
+	n.stale += q.sq + q.rq
+}
+
+// poll takes a batch of completions, and reports whether there were any.
+func (n *nic) poll(batch []ibv.Completion) bool {
+	got, err := n.cq.Poll(batch)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		for _, q := range n.queues {
+			q.link.fail(fmt.Errorf("%w: %w", transport.ErrGone, n.explain(err)))
+		}
+		return false
+	}
+	if got < len(batch) {
+		// The queue was empty: of queues that had gone when it was so the last time nothing is left in it.
+		n.reserved -= n.older
+		n.older, n.stale = n.stale, 0
+	}
+	if got == 0 {
+		return false
+	}
+	for i := range batch[:got] {
+		c := &batch[i]
+		if q := n.queues[uint32(c.ID>>32)]; q != nil {
+			q.take(c)
+		}
+	}
+	if n.armed {
+		n.armed = false
+		// Undrained events only take room in the kernel; FD is edge-triggered.
+		if n.fired++; n.fired%64 == 0 {
+			n.cq.Drain()
+		}
+	}
+	return true
+}
+
+// arm makes the next completion an event.
+func (n *nic) arm() error {
+	err := n.cq.Arm()
+	n.armed = err == nil
+	return err
+}
+
+// close frees what is the NIC's, in the reverse order of its making.
 func (n *nic) close() error {
 	var errs []error
+	if n.cq != nil {
+		n.cq.Drain()
+		errs = append(errs, n.cq.Close())
+	}
+	if n.channel != nil {
+		errs = append(errs, n.channel.Close())
+	}
 	if n.pd != nil {
 		errs = append(errs, n.pd.Close())
 	}
-	return errors.Join(append(errs, n.device.Close())...)
+	if n.device != nil {
+		errs = append(errs, n.device.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ func (s *stream) gather() (bool, error) {
 	lane := &c.link.lanes[s.index]
 	for !r.whole && lane.arrived != lane.consumed {
 		at := c.link.slot(s.index, lane.consumed)
-		slot := c.link.rx.bytes[at : at+c.e.config.Slot]
+		slot := c.link.rx[at : at+headerSize+c.e.config.Slot]
 		var h header
 		if err := h.parse(slot, uint32(c.e.options.MaxMessage)); err != nil {
 			return false, fmt.Errorf("%w: %w", transport.ErrCorrupt, err)
@@ -92,13 +92,13 @@ func (s *stream) Awaits() (word *uint64, idle uint64) {
 	if slots := uint64(c.e.config.Slots); lane.consumed >= slots {
 		idle = lane.consumed - slots + 1
 	}
-	return (*uint64)(unsafe.Pointer(&c.link.rx.bytes[c.link.slot(s.index, lane.consumed)+useAt])), idle
+	return (*uint64)(unsafe.Pointer(&c.link.rx[c.link.slot(s.index, lane.consumed)+useAt])), idle
 }
 
 // grow makes room for a view that is put together.
 func (s *stream) grow(n int) {
 	if r := &s.rx; cap(r.shown) < n {
-		s.conn.e.memory.Add(int64(n - cap(r.shown)))
+		s.conn.e.shown.Add(int64(n - cap(r.shown)))
 		r.shown = make([]byte, n)
 	}
 }
@@ -106,6 +106,7 @@ func (s *stream) grow(n int) {
 // consume ends a slot. The peer hears of it by what we send it next on the stream, or once it has used up half of its slots.
 func (s *stream) consume(l *lane) {
 	l.consumed++
+	s.conn.used = s.conn.e.tick
 	if l.consumed-l.told >= uint64(s.conn.e.config.Slots/2) && s.conn.lost == nil {
 		s.conn.toCredit |= 1 << s.index
 	}

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"hash/crc32"
 	"time"
-
-	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
 // sender is the outgoing half of a stream. Messages are counted from 0.
@@ -50,8 +48,8 @@ func (t *sender) takeBack() {
 	}
 }
 
-// cut puts the next piece of the stream into its next slot, and makes r the request that writes it. False: nothing may be sent now.
-func (s *stream) cut(r *ibv.Send) bool {
+// cut puts the next piece of the stream into its next slot, and gives q the request that writes it. False: nothing may be sent now.
+func (s *stream) cut(q *queue) bool {
 	t, c := &s.tx, s.conn
 	l := c.link
 	lane := &l.lanes[s.index]
@@ -71,7 +69,7 @@ func (s *stream) cut(r *ibv.Send) bool {
 			return false
 		}
 		at := l.slot(s.index, lane.posted)
-		slot := l.tx.bytes[at : at+c.e.config.Slot]
+		slot := l.tx[at : at+headerSize+c.e.config.Slot]
 		n := min(len(m.data)-m.offset, len(slot)-headerSize)
 		piece := slot[headerSize : headerSize+n]
 		copy(piece, m.data[m.offset:])
@@ -88,14 +86,10 @@ func (s *stream) cut(r *ibv.Send) bool {
 		lane.told = lane.consumed
 		c.toCredit &^= 1 << s.index
 
-		*r = ibv.Send{
-			Addr: l.tx.addr + uint64(at), Bytes: uint32(headerSize + n), LKey: l.tx.mr.LKey(), Op: ibv.WriteWithImm,
-			Remote: l.peer.addr + uint64(at), RKey: l.peer.rkey, Imm: immediate(immPiece, s.index, lane.posted),
-		}
-		if headerSize+n <= l.inline {
-			r.Flags = ibv.Inline
-		}
+		q.piece(at, n, immediate(immPiece, s.index, lane.posted))
+		lane.by[lane.posted&uint64(c.e.config.Slots-1)] = uint8(q.index)
 		lane.posted++
+		c.used = c.e.tick
 		if m.offset += n; m.offset == len(m.data) {
 			if m.twice {
 				m.twice, m.offset = false, 0

@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap/auth"
@@ -19,7 +20,7 @@ import (
 const (
 	// stepTimeout bounds each of: dialling, the handshakes.
 	stepTimeout = 5 * time.Second
-	pauseFirst  = 2 * time.Millisecond
+	pauseFirst  = 5 * time.Millisecond
 	pauseMost   = 500 * time.Millisecond
 	// ringAgain is how long the higher rank waits for an offer before it asks again.
 	ringAgain = time.Second
@@ -41,13 +42,14 @@ func (r refusal) Unwrap() error { return r.err }
 func (e *endpoint) hello(k transport.Key) hello {
 	return hello{
 		key: k, firstSeq: e.options.FirstSeq, most: uint32(e.options.MaxMessage), slot: uint32(e.config.Slot), slots: uint16(e.config.Slots),
-		streams: uint16(e.options.Streams), checksum: e.options.Checksum,
+		streams: uint16(e.options.Streams), checksum: e.options.Checksum, fallback: e.config.Fallback,
 	}
 }
 
-// search makes attempts until the meet is over or the time is.
-func (e *endpoint) search(m *meet, a address) {
-	ctx, cancel := context.WithTimeout(m.setUp, e.config.ConnectTimeout)
+// search makes attempts until the meet is over or the time is. To whom there was a connection before does not listen any more once it
+// refuses one.
+func (e *endpoint) search(setUp context.Context, m *meet, a address, before bool) {
+	ctx, cancel := context.WithTimeout(setUp, e.config.ConnectTimeout)
 	defer cancel()
 	pause := pauseFirst
 	last := errors.New("no attempt was made")
@@ -61,19 +63,21 @@ func (e *endpoint) search(m *meet, a address) {
 			last = errors.New("the peer was asked to connect and has not done so yet")
 			sleep(ctx, ringAgain)
 			continue
-		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger):
+		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger), before && errors.Is(err, syscall.ECONNREFUSED):
 			if !errors.Is(err, transport.ErrMismatch) {
 				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
 			}
 			e.fail(m.key, err)
 			return
-		case m.setUp.Err() == nil: // else it is about our own giving up
+		case errors.Is(err, errNoRoom), errors.Is(err, errLater):
+			last, pause = err, pauseFirst // somebody is about to make room
+		case setUp.Err() == nil: // else it is about our own giving up
 			last = err
 		}
 		sleep(ctx, pause/2+mathrand.N(pause))
 		pause = min(2*pause, pauseMost)
 	}
-	if m.setUp.Err() == nil {
+	if setUp.Err() == nil {
 		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
 			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
 		}
@@ -90,10 +94,49 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attempt rings, or offers and either establishes the connection or leaves nothing behind.
-func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) {
+// dial connects to the peer at a and proves the secret to it.
+func (e *endpoint) dial(ctx context.Context, a address) (net.Conn, error) {
 	d := net.Dialer{Timeout: stepTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.config.Addr, 0)), KeepAliveConfig: keepAlive}
 	socket, err := d.DialContext(ctx, "tcp", a.from(e.config.Addr).String())
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	defer stop()
+	if err := auth.Client(socket, e.secret, service); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return socket, nil
+}
+
+// tell says a hello and returns the answer.
+func (e *endpoint) tell(socket net.Conn, h *hello) (reply, error) {
+	socket.SetDeadline(time.Now().Add(stepTimeout))
+	if _, err := socket.Write(h.bytes()); err != nil {
+		return reply{}, err
+	}
+	b := make([]byte, replySize)
+	if _, err := io.ReadFull(socket, b); err != nil {
+		return reply{}, err
+	}
+	r, err := parseReply(b)
+	if err != nil {
+		return r, refusal{err}
+	}
+	b = make([]byte, r.follows())
+	if _, err := io.ReadFull(socket, b); err != nil {
+		return r, err
+	}
+	if r.records, err = parseRecords(b); err != nil {
+		return r, refusal{err}
+	}
+	return r, nil
+}
+
+// attempt rings, or offers and either establishes the connection or leaves nothing behind.
+func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) {
+	socket, err := e.dial(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -108,30 +151,22 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 	}()
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
-	if err := auth.Client(socket, e.secret, service); err != nil {
-		return err
-	}
 	h := e.hello(m.key)
 	h.instance = a.instance
 	h.kind, h.address = kindRing, e.address.bytes()
 	if m.offers() {
-		if l, err = e.newLink(); err != nil {
+		if !e.roomFor(m.key, e.address.queues(a)) {
+			return errNoRoom
+		}
+		if l, err = e.newLink(e.address.queues(a)); err != nil {
 			return refusal{err} // ours: the peer cannot help
 		}
-		h.kind, h.address, h.record = kindOffer, nil, l.ours
+		h.kind, h.address, h.records, h.queues = kindOffer, nil, l.records(), uint8(len(l.queues))
 	}
-	socket.SetDeadline(time.Now().Add(stepTimeout))
-	if _, err := socket.Write(h.bytes()); err != nil {
-		return err
-	}
-	b := make([]byte, replySize)
-	if _, err := io.ReadFull(socket, b); err != nil {
-		return err
-	}
-	r, err := parseReply(b, h.kind)
+	r, err := e.tell(socket, &h)
 	switch {
 	case err != nil:
-		return refusal{err}
+		return err
 	case r.verdict == later:
 		return errLater
 	case r.verdict == differs:
@@ -141,7 +176,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 	case h.kind == kindRing:
 		return nil
 	}
-	if err := l.connect(r.record); err != nil {
+	if err := l.connect(r.records); err != nil {
 		return refusal{err}
 	}
 	if _, err := socket.Write([]byte(commitMagic)); err != nil {
@@ -172,19 +207,32 @@ func (e *endpoint) greet(socket net.Conn) {
 		return
 	}
 	h, err := parseHello(b)
+	if err == nil {
+		b = make([]byte, max(h.follows(), len(commitMagic)))
+		if _, err := io.ReadFull(socket, b[:h.follows()]); err != nil {
+			socket.Close()
+			return
+		}
+		h.records, err = parseRecords(b[:h.follows()])
+	}
 	if err != nil {
 		v := noEntry
 		if errors.Is(err, transport.ErrMismatch) {
 			v = differs
 		}
-		answer(socket, &h, reply{verdict: v, reason: err.Error()})
+		answer(socket, reply{verdict: v, reason: err.Error()})
 		socket.Close()
 		e.config.Log.Warn("verbs: refused a connection", "peer", socket.RemoteAddr(), "error", err)
 		return
 	}
+	if h.kind == kindMend {
+		e.greetMend(socket, &h)
+		socket.Close()
+		return
+	}
 	l, r := e.consider(&h)
 	established := false
-	if answer(socket, &h, r) && l != nil {
+	if answer(socket, r) && l != nil {
 		_, err = io.ReadFull(socket, b[:len(commitMagic)])
 		if err == nil && string(b[:len(commitMagic)]) == commitMagic && stop() {
 			socket.SetDeadline(time.Time{})
@@ -206,8 +254,8 @@ func (e *endpoint) greet(socket net.Conn) {
 	}
 }
 
-func answer(socket net.Conn, h *hello, r reply) bool {
-	_, err := socket.Write(r.bytes(h.kind))
+func answer(socket net.Conn, r reply) bool {
+	_, err := socket.Write(r.bytes())
 	return err == nil
 }
 
@@ -230,9 +278,12 @@ func (e *endpoint) consider(h *hello) (*link, reply) {
 	if v, reason := e.admit(k, h); v != welcome || h.kind == kindRing {
 		return nil, reply{verdict: v, reason: reason}
 	}
-	l, err := e.newLink()
+	if !e.roomFor(k, len(h.records)) {
+		return nil, reply{verdict: later, reason: errNoRoom.Error()}
+	}
+	l, err := e.newLink(len(h.records))
 	if err == nil {
-		err = l.connect(h.record)
+		err = l.connect(h.records)
 	}
 	if err != nil {
 		if l != nil {
@@ -241,7 +292,7 @@ func (e *endpoint) consider(h *hello) (*link, reply) {
 		e.fail(k, fmt.Errorf("%w: %w", transport.ErrGone, err))
 		return nil, reply{verdict: noEntry, reason: err.Error()}
 	}
-	return l, reply{verdict: welcome, record: l.ours}
+	return l, reply{verdict: welcome, records: l.records()}
 }
 
 // from completes a with the zone of the interface that ours is on.

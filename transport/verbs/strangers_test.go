@@ -48,7 +48,7 @@ func TestUC19_Strangers(t *testing.T) {
 		answer := make([]byte, replySize)
 		_, err = io.ReadFull(c, answer)
 		require.NoError(t, err)
-		r, err := parseReply(answer, kindRing)
+		r, err := parseReply(answer)
 		require.NoError(t, err)
 		return r
 	}
@@ -63,9 +63,10 @@ func TestUC19_Strangers(t *testing.T) {
 	require.Equal(t, differs, insider(h.bytes()).verdict)
 
 	offer := e.hello(d.conns[0].(*conn).key) // as if from another rank 0 to ours
-	offer.kind, offer.instance, offer.record = kindOffer, e.address.instance, goodRecord()
+	offer.kind, offer.instance, offer.records = kindOffer, e.address.instance, []record{goodRecord()}
+	offer.queues = 1
 	offer.key.Comm, offer.key.Self, offer.key.Peer = 99, 0, 5
-	offer.record.bytes = 1 << 40
+	offer.records[0].bytes = 1 << 40
 	require.Equal(t, noEntry, insider(offer.bytes()).verdict, "a record that does not fit")
 
 	d.pass(1, message(5000))

@@ -34,6 +34,11 @@ func small() Config {
 	return Config{Addr: netip.MustParseAddr("127.0.0.1"), Slot: 8 << 10, Slots: 8}
 }
 
+// only takes devices by their names.
+func only(names ...string) func(string, int) bool {
+	return func(name string, _ int) bool { return slices.Contains(names, name) }
+}
+
 func provider(c Config) transporttest.Provider {
 	return func(tb testing.TB, options []transport.Options) []transport.Endpoint {
 		needDevices(tb, 1)
@@ -47,7 +52,19 @@ func provider(c Config) transporttest.Provider {
 	}
 }
 
-func TestContract(t *testing.T) { transporttest.Run(t, provider(small())) }
+// TestContract is with several QPs, on two ports where there are two, so that pieces overtake one another; in full also with one, which is
+// what other tests use.
+func TestContract(t *testing.T) {
+	c := small()
+	if os.Getenv("GCCL_TEST_FULL") != "" {
+		t.Run("one", func(t *testing.T) { transporttest.Run(t, provider(c)) })
+	}
+	if needDevices(t, 1); os.Getenv("GCCL_RDMA_VM") != "" {
+		c.Devices = only("rxe0", "rxe5")
+	}
+	c.QPs = 3
+	t.Run("several", func(t *testing.T) { transporttest.Run(t, provider(c)) })
+}
 
 func BenchmarkVerbs(b *testing.B) {
 	transporttest.Bench(b, provider(Config{Addr: netip.MustParseAddr("127.0.0.1")}))

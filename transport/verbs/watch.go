@@ -5,7 +5,6 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -19,19 +18,6 @@ const grace = 5 * time.Millisecond
 
 var errNoGoodbye = fmt.Errorf("%w: the connection ended without a goodbye: the process has died or was killed", transport.ErrGone)
 
-// watch waits for the end of the link's socket, on which nothing is said after the set-up.
-func (l *link) watch() {
-	var b [1]byte
-	_, err := l.socket.Read(b[:])
-	end := errNoGoodbye
-	if errors.Is(err, io.EOF) {
-		time.Sleep(grace)
-	} else if err != nil {
-		end = fmt.Errorf("%w: %w", transport.ErrGone, err)
-	}
-	l.die(end)
-}
-
 // die lets the driver know, from another goroutine, that the link is no good any more.
 func (l *link) die(why error) {
 	l.dead.CompareAndSwap(nil, &why)
@@ -39,22 +25,22 @@ func (l *link) die(why error) {
 }
 
 // watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device ends all links.
-func (e *endpoint) watchDevice() error {
-	d := e.nic.device
+func (e *endpoint) watchDevice(n *nic) error {
+	d := n.device
 	if err := unix.SetNonblock(d.EventFD(), true); err != nil {
-		return fmt.Errorf("verbs: events of %s: %w", e.nic, err)
+		return fmt.Errorf("verbs: events of %s: %w", n, err)
 	}
 	fd, err := unix.FcntlInt(uintptr(d.EventFD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("verbs: events of %s: %w", e.nic, err)
+		return fmt.Errorf("verbs: events of %s: %w", n, err)
 	}
 	file := os.NewFile(uintptr(fd), d.Name()) // in the runtime's poller, and closed by itself
 	raw, err := file.SyscallConn()
 	if err != nil {
 		file.Close()
-		return fmt.Errorf("verbs: events of %s: %w", e.nic, err)
+		return fmt.Errorf("verbs: events of %s: %w", n, err)
 	}
-	e.events = file
+	n.events = file
 	e.watchers.Go(func() {
 		for {
 			var event ibv.Event
@@ -67,24 +53,24 @@ func (e *endpoint) watchDevice() error {
 			if err != nil || failed != nil {
 				return // closed
 			}
-			e.note(event, port)
+			e.note(n, event, port)
 		}
 	})
 	return nil
 }
 
-func (e *endpoint) note(event ibv.Event, port int) {
+func (e *endpoint) note(n *nic, event ibv.Event, port int) {
 	switch event {
 	case ibv.EventPortErr, ibv.EventPortActive:
-		e.config.Log.Warn("verbs: port event", "device", e.nic.device.Name(), "port", port, "event", event)
+		e.config.Log.Warn("verbs: port event", "device", n.device.Name(), "port", port, "event", event)
 	case ibv.EventDeviceFatal:
-		e.config.Log.Error("verbs: the device has failed", "device", e.nic.device.Name())
-		e.linksMu.Lock()
-		defer e.linksMu.Unlock()
-		for _, l := range e.links {
-			l.die(fmt.Errorf("%w: %s reported a fatal error", transport.ErrGone, e.nic.device.Name()))
+		e.config.Log.Error("verbs: the device has failed", "device", n.device.Name())
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, q := range n.queues {
+			q.link.die(fmt.Errorf("%w: %s reported a fatal error", transport.ErrGone, n.device.Name()))
 		}
 	default:
-		e.config.Log.Info("verbs: device event", "device", e.nic.device.Name(), "event", event)
+		e.config.Log.Info("verbs: device event", "device", n.device.Name(), "event", event)
 	}
 }

@@ -13,29 +13,34 @@ import (
 func goodHello(kind uint8) hello {
 	h := hello{
 		kind: kind, instance: 1<<63 + 5, key: transport.Key{Comm: 1 << 60, Channel: transport.PointToPoint, Self: 1, Peer: 2},
-		firstSeq: ^uint64(0), most: 64 << 20, slot: 1 << 20, slots: 256, streams: 64, checksum: true,
+		firstSeq: ^uint64(0), most: 64 << 20, slot: 1 << 20, slots: 256, streams: 64, checksum: true, fallback: true,
 	}
-	if kind == kindRing {
+	if kind == kindMend {
+		h.mends = 0xabcdef
+		h.records, h.queues = []record{goodRecord()}, 1
+	} else if kind == kindRing {
 		h.key.Self, h.key.Peer = 2, 1
 		h.address = goodAddress("2001:db8::7").bytes()
 	} else {
-		h.record = goodRecord()
+		h.records, h.queues = []record{goodRecord(), goodRecord()}, 2
 	}
 	return h
 }
 
 func goodAddress(ip string) address {
-	return address{at: netip.AddrPortFrom(netip.MustParseAddr(ip), 4711), link: ibv.Ethernet, instance: 99}
+	return address{at: netip.AddrPortFrom(netip.MustParseAddr(ip), 4711), link: ibv.Ethernet, ports: 2, qps: 3, instance: 99}
 }
 
 func TestHello(t *testing.T) {
-	for _, kind := range []uint8{kindRing, kindOffer} {
+	for _, kind := range []uint8{kindRing, kindOffer, kindMend} {
 		want := goodHello(kind)
 		b := want.bytes()
-		require.Len(t, b, helloSize)
-		got, err := parseHello(b)
+		require.Len(t, b, helloSize+want.follows())
+		got, err := parseHello(b[:helloSize])
 		require.NoError(t, err)
-		if kind == kindOffer {
+		got.records, err = parseRecords(b[helloSize:])
+		require.NoError(t, err)
+		if kind != kindRing {
 			got.address = nil
 		}
 		require.Equal(t, want, got)
@@ -43,8 +48,9 @@ func TestHello(t *testing.T) {
 
 		wrongWay := want
 		wrongWay.key.Self, wrongWay.key.Peer = want.key.Peer, want.key.Self
-		_, err = parseHello(wrongWay.bytes())
+		_, err = parseHello(wrongWay.bytes()[:helloSize])
 		require.ErrorContains(t, err, "kind", "the lower rank offers, the higher one rings")
+		b = b[:helloSize]
 		b[7]++
 		_, err = parseHello(b)
 		require.ErrorIs(t, err, transport.ErrMismatch)
@@ -54,7 +60,8 @@ func TestHello(t *testing.T) {
 	}
 	for field, change := range map[string]func(*hello){
 		"Streams": func(h *hello) { h.streams-- }, "MaxMessage": func(h *hello) { h.most-- }, "Checksum": func(h *hello) { h.checksum = false },
-		"FirstSeq": func(h *hello) { h.firstSeq-- }, "Config.Slot ": func(h *hello) { h.slot /= 2 }, "Config.Slots": func(h *hello) { h.slots /= 2 },
+		"Config.Fallback": func(h *hello) { h.fallback = false },
+		"FirstSeq":        func(h *hello) { h.firstSeq-- }, "Config.Slot ": func(h *hello) { h.slot /= 2 }, "Config.Slots": func(h *hello) { h.slots /= 2 },
 	} {
 		ours, theirs := goodHello(kindOffer), goodHello(kindOffer)
 		change(&theirs)
@@ -63,16 +70,23 @@ func TestHello(t *testing.T) {
 }
 
 func TestReply(t *testing.T) {
-	for _, want := range []reply{{verdict: welcome, record: goodRecord()}, {verdict: noEntry, reason: strings.Repeat("é", 500)}, {verdict: later}} {
-		b := want.bytes(kindOffer)
-		require.Len(t, b, replySize)
-		got, err := parseReply(b, kindOffer)
+	for _, want := range []reply{{verdict: welcome, records: []record{goodRecord(), goodRecord()}}, {verdict: noEntry, reason: strings.Repeat("é", 500)}, {verdict: later}} {
+		b := want.bytes()
+		require.Len(t, b, replySize+len(want.records)*recordSize)
+		got, err := parseReply(b[:replySize])
+		require.NoError(t, err)
+		require.Equal(t, len(b)-replySize, got.follows())
+		got.records, err = parseRecords(b[replySize:])
 		require.NoError(t, err)
 		require.Equal(t, want.verdict, got.verdict)
-		require.Equal(t, want.record, got.record)
+		require.Equal(t, want.records, got.records)
 		require.True(t, strings.HasPrefix(want.reason, got.reason) && (want.reason == "" || len(got.reason) > 200))
-		b[8] = 9
-		_, err = parseReply(b, kindOffer)
+		b = b[:replySize]
+		b[replySize-1] = queuesMost + 1
+		_, err = parseReply(b)
+		require.ErrorContains(t, err, "65 QPs")
+		b[replySize-1], b[8] = 0, 9
+		_, err = parseReply(b)
 		require.Error(t, err)
 	}
 }
@@ -94,6 +108,20 @@ func TestAddress(t *testing.T) {
 	require.ErrorContains(t, infiniBand.reachable(goodAddress("192.0.2.2")), "Ethernet")
 	require.ErrorContains(t, goodAddress("2001:db8::1").reachable(goodAddress("192.0.2.2")), "IPv6")
 	require.NoError(t, goodAddress("192.0.2.1").reachable(goodAddress("192.0.2.2")))
+
+	other := goodAddress("192.0.2.2") // which has 2 ports and wants 3 QPs on each
+	other.ports, other.qps = 3, 2
+	require.Equal(t, 9, other.queues(goodAddress("192.0.2.1")), "the greater of both")
+	other.ports, other.qps = 8, 32
+	require.Equal(t, queuesMost, other.queues(goodAddress("192.0.2.1")))
+	for at, bad := range map[int][]byte{12: {0, 9}, 13: {0, 65}} {
+		for _, v := range bad {
+			b := other.bytes()
+			b[at] = v
+			_, err := parseAddress(b)
+			require.ErrorContains(t, err, "QPs")
+		}
+	}
 }
 
 func TestHeader(t *testing.T) {
@@ -130,7 +158,7 @@ func TestConfig(t *testing.T) {
 	require.Equal(t, []int{64 << 10, 8, 17, 6, 255}, []int{c.Slot, c.Slots, int(c.Timeout), int(c.Retry), int(c.HopLimit)})
 	minus := -1
 	for field, change := range map[string]func(*Config){
-		"Addr": func(c *Config) { c.Addr = netip.Addr{} }, "Ports": func(c *Config) { c.Ports = [2]uint16{0, 5} }, "Port": func(c *Config) { c.Port = -1 },
+		"Addr": func(c *Config) { c.Addr = netip.Addr{} }, "Ports": func(c *Config) { c.Ports = [2]uint16{0, 5} }, "QPs": func(c *Config) { c.QPs = 33 }, "Budget": func(c *Config) { c.Budget = -1 }, "MTU": func(c *Config) { c.MTU = 1500 }, "Chunk": func(c *Config) { c.Pool, c.Chunk = 1, 2 }, "Pool": func(c *Config) { c.Pool = -1 },
 		"GIDIndex": func(c *Config) { c.GIDIndex = &minus }, "Slot": func(c *Config) { c.Slot = 3000 }, "Slots": func(c *Config) { c.Slots = 2 },
 		"Timeout": func(c *Config) { c.Timeout = 32 }, "Retry": func(c *Config) { c.Retry = 8 }, "ServiceLevel": func(c *Config) { c.ServiceLevel = 16 },
 		"ConnectTimeout": func(c *Config) { c.ConnectTimeout = -1 }, "Linger": func(c *Config) { c.Linger = -1 },
@@ -146,9 +174,9 @@ func TestConfig(t *testing.T) {
 
 // FuzzHello: no hello makes us panic, and what is accepted is written the same.
 func FuzzHello(f *testing.F) {
-	for _, kind := range []uint8{kindRing, kindOffer} {
+	for _, kind := range []uint8{kindRing, kindOffer, kindMend} {
 		h := goodHello(kind)
-		f.Add(h.bytes())
+		f.Add(h.bytes()[:helloSize])
 	}
 	for _, change := range []func(*hello){
 		func(h *hello) { h.streams = 63 }, func(h *hello) { h.most = 64 }, func(h *hello) { h.checksum = false }, func(h *hello) { h.firstSeq = 0 },
@@ -170,7 +198,8 @@ func FuzzHello(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := parseHello(h.bytes())
+		b = h.bytes()
+		again, err := parseHello(b[:helloSize])
 		require.NoError(t, err)
 		require.Equal(t, h, again)
 		ours := goodHello(kindOffer)
@@ -182,19 +211,17 @@ func FuzzHello(f *testing.F) {
 
 // FuzzReply: the same of what answers a hello, and of an endpoint's address.
 func FuzzReply(f *testing.F) {
-	for _, r := range []reply{{verdict: welcome, record: goodRecord()}, {verdict: welcome}, {verdict: differs, reason: "why"}, {verdict: later}, {}, {verdict: verdicts + 1}} {
-		f.Add(r.bytes(kindOffer), goodAddress("2001:db8::7").bytes())
-		f.Add(r.bytes(kindRing), goodAddress("0.0.0.0").bytes())
+	for _, r := range []reply{{verdict: welcome, records: make([]record, 2)}, {verdict: welcome}, {verdict: differs, reason: "why"}, {verdict: later}, {}, {verdict: verdicts + 1}} {
+		f.Add(r.bytes(), goodAddress("2001:db8::7").bytes())
+		f.Add(r.bytes(), goodAddress("0.0.0.0").bytes())
 	}
 	f.Add([]byte(helloMagic), append(append([]byte(addressMagic), addressVersion+1), make([]byte, 20)...))
 	f.Add(make([]byte, replySize), []byte(addressMagic))
 	f.Fuzz(func(t *testing.T, b, at []byte) {
-		for _, kind := range []uint8{kindRing, kindOffer} {
-			r, err := parseReply(b, kind)
-			if err != nil || r.reason != strings.ToValidUTF8(r.reason, "") {
-				continue
-			}
-			again, err := parseReply(r.bytes(kind), kind)
+		if r, err := parseReply(b); err == nil && r.reason == strings.ToValidUTF8(r.reason, "") {
+			said := r
+			said.records = make([]record, r.queues)
+			again, err := parseReply(said.bytes())
 			require.NoError(t, err)
 			require.Equal(t, r, again)
 		}

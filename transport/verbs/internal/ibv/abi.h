@@ -133,6 +133,28 @@ struct gv_context {
 	void *compat;
 };
 
+// What newer libraries put before a context: the last fields of struct verbs_context. A context has them if its compat is all ones
+// and size, which counts all of the struct, reaches as far as the field.
+struct gv_extended {
+	int (*modify_cq)(struct gv_cq *, void *);
+	void *between[18];
+	void *(*open_xrcd)(struct gv_context *, void *);
+	int (*close_xrcd)(void *);
+	uint64_t placeholder;
+	size_t size;
+	struct gv_context context;
+};
+
+struct gv_moderation {
+	uint32_t mask;
+	uint16_t count, period;
+};
+
+struct gv_xrcd_init {
+	uint32_t mask;
+	int fd, flags;
+};
+
 struct gv_channel { struct gv_context *context; int fd, refs; };
 
 struct gv_mr {

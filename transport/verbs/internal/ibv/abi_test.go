@@ -46,6 +46,8 @@ var pairs = []struct {
 	{"gv_cq", "struct ibv_cq", [][2]string{{"context", "context"}, {"channel", "channel"}, {"entries", "cqe"}}, true},
 	{"gv_qp", "struct ibv_qp", [][2]string{{"context", "context"}, {"number", "qp_num"}, {"state", "state"}, {"type", "qp_type"}}, true},
 	{"gv_srq", "struct ibv_srq", [][2]string{{"context", "context"}}, true},
+	{"gv_moderation", "struct ibv_modify_cq_attr", [][2]string{{"mask", "attr_mask"}, {"count", "moderate.cq_count"}, {"period", "moderate.cq_period"}}, false},
+	{"gv_xrcd_init", "struct ibv_xrcd_init_attr", [][2]string{{"mask", "comp_mask"}, {"fd", "fd"}, {"flags", "oflags"}}, false},
 	{"gv_event", "struct ibv_async_event", [][2]string{{"element", "element"}, {"type", "event_type"}}, false},
 }
 
@@ -68,6 +70,7 @@ var constants = map[string]uint64{
 	"IBV_PORT_ACTIVE": uint64(PortActive), "IBV_LINK_LAYER_INFINIBAND": uint64(InfiniBand), "IBV_LINK_LAYER_ETHERNET": uint64(Ethernet),
 	"IBV_MTU_256": 1, "IBV_MTU_4096": 5, "IBV_DEVICE_XRC": uint64(CapXRC), "IBV_ATOMIC_NONE": 0,
 	"IBV_GID_TYPE_IB": uint64(GIDInfiniBand), "IBV_GID_TYPE_ROCE_V1": uint64(GIDRoCE1), "IBV_GID_TYPE_ROCE_V2": uint64(GIDRoCE2),
+	"IBV_CQ_ATTR_MODERATE": 1, "IBV_XRCD_INIT_ATTR_FD|IBV_XRCD_INIT_ATTR_OFLAGS": 3,
 	"IBV_EVENT_QP_FATAL": uint64(EventQPFatal), "IBV_EVENT_DEVICE_FATAL": uint64(EventDeviceFatal), "IBV_EVENT_PORT_ACTIVE": uint64(EventPortActive), "IBV_EVENT_PORT_ERR": uint64(EventPortErr),
 }
 
@@ -102,8 +105,12 @@ func TestABI(t *testing.T) {
 			source += fmt.Sprintf("_Static_assert(sizeof(((%s *)0)->%s) == sizeof(((%s *)0)->%s), \"size of %s.%s\");\n", ours, f[0], p.theirs, f[1], p.theirs, f[1])
 		}
 	}
+	for _, f := range [][2]string{{"modify_cq", "modify_cq"}, {"open_xrcd", "open_xrcd"}, {"close_xrcd", "close_xrcd"}, {"size", "sz"}} {
+		source += fmt.Sprintf("_Static_assert(offsetof(struct gv_extended, context) - offsetof(struct gv_extended, %s) == offsetof(struct verbs_context, context) - offsetof(struct verbs_context, %s), \"%s\");\n",
+			f[0], f[1], f[1])
+	}
 	for name, value := range constants {
-		source += fmt.Sprintf("_Static_assert(%s == %dULL, \"%s\");\n", name, value, name)
+		source += fmt.Sprintf("_Static_assert((%s) == %dULL, \"%s\");\n", name, value, name)
 	}
 	for ours, size := range map[string]uintptr{"gv_send": unsafe.Sizeof(Send{}), "gv_recv": unsafe.Sizeof(Recv{}), "gv_completion": unsafe.Sizeof(Completion{})} {
 		source += fmt.Sprintf("_Static_assert(sizeof(%s) == %d, \"%s in Go\");\n", ours, size, ours)

@@ -54,6 +54,12 @@ func (q *CQ) Resize(entries int) error {
 	return failure("ibv_resize_cq", C.gv_resize_cq(q.cq, C.int(entries)))
 }
 
+// Moderate asks for an event only after so many completions, or so many microseconds after one. Where the provider cannot, the error wraps
+// errors.ErrUnsupported.
+func (q *CQ) Moderate(count, period uint16) error {
+	return failure("ibv_modify_cq", C.gv_moderate(q.cq, C.uint16_t(count), C.uint16_t(period)))
+}
+
 // Poll takes completions, at most 32 a call.
 func (q *CQ) Poll(out []Completion) (int, error) {
 	if len(out) == 0 {

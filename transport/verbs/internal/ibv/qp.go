@@ -49,6 +49,22 @@ func (v AddressVector) native() C.struct_gv_ah_attr {
 	return a
 }
 
+// Query asks the device for the path and the patience of a QP: MTU, Timeout, Retry, and of the address vector the GID, its index, traffic
+// class and service level.
+func (q *QP) Query() (Attr, error) {
+	var a C.struct_gv_qp_attr
+	if err := failure("ibv_query_qp", C.gv_query_qp(q.qp, &a, C.uint32_t(MaskState|MaskAV|MaskMTU|MaskTimeout|MaskRetry))); err != nil {
+		return Attr{}, err
+	}
+	return Attr{
+		State: State(a.state), MTU: MTU(a.mtu), Timeout: uint8(a.timeout), Retry: uint8(a.retry),
+		AV: AddressVector{
+			Global: a.ah.global != 0, GID: *(*GID)(unsafe.Pointer(&a.ah.route.gid)), GIDIndex: uint8(a.ah.route.index),
+			HopLimit: uint8(a.ah.route.hops), TrafficClass: uint8(a.ah.route.traffic), LID: uint16(a.ah.lid), SL: uint8(a.ah.sl), Port: uint8(a.ah.port),
+		},
+	}, nil
+}
+
 // State asks the device for the QP's state.
 func (q *QP) State() (State, error) {
 	var a C.struct_gv_qp_attr

@@ -34,13 +34,35 @@ func TestDatagrams(t *testing.T) {
 	require.Equal(t, "a datagram", string(r.memory[4096+grh:4096+grh+10]))
 }
 
+// TestUnreliable uses every verb that unreliable connections have, and finds that they have no others.
 func TestUnreliable(t *testing.T) {
 	r := newRig(t)
-	a, _ := r.pair(UC)
+	a, b := r.pair(UC)
 	copy(r.memory, "unreliable")
-	r.post(a, Send{ID: 1, Op: Write, Addr: r.addr(0), Bytes: 10, LKey: r.mr.LKey(), RKey: r.mr.RKey(), Remote: r.addr(8192), Flags: Signaled})
+	write := Send{ID: 1, Op: Write, Addr: r.addr(0), Bytes: 10, LKey: r.mr.LKey(), RKey: r.mr.RKey(), Remote: r.addr(8192), Flags: Signaled}
+	r.post(a, write)
 	require.Equal(t, Success, r.completions(1)[1].Status)
 	require.Eventually(t, func() bool { return string(r.memory[8192:8202]) == "unreliable" }, time.Minute, time.Millisecond)
+
+	_, err := b.PostRecv([]Recv{{ID: 100}, {ID: 101, Addr: r.addr(16384), Bytes: 64, LKey: r.mr.LKey()}})
+	require.NoError(t, err)
+	write.ID, write.Op, write.Imm, write.Remote = 2, WriteWithImm, 9, r.addr(12288)
+	r.post(a, write)
+	got := r.completions(2)
+	require.EqualValues(t, 9, got[100].Imm)
+	require.Equal(t, WCRecvWriteWithImm, got[100].Op)
+	require.Equal(t, "unreliable", string(r.memory[12288:12298]))
+	write.ID, write.Op = 3, SendOp
+	r.post(a, write)
+	got = r.completions(2)
+	require.EqualValues(t, 10, got[101].Bytes)
+	require.Equal(t, "unreliable", string(r.memory[16384:16394]))
+
+	write.ID, write.Op = 4, Read
+	_, err = a.Post([]Send{write})
+	if err == nil { // some find out later
+		require.NotEqual(t, Success, r.completions(1)[4].Status)
+	}
 }
 
 func TestSharedReceives(t *testing.T) {
@@ -97,7 +119,7 @@ func TestChannel(t *testing.T) {
 	write()
 }
 
-// TestWhatIsNotThere: what a provider lacks is an error that errors.Is can tell.
+// TestWhatIsNotThere: what a provider lacks is an error that errors.Is can tell; of Soft-RoCE it is known what that is.
 func TestWhatIsNotThere(t *testing.T) {
 	r := newRig(t)
 	limits, err := r.device.Limits()
@@ -107,10 +129,36 @@ func TestWhatIsNotThere(t *testing.T) {
 	pkey, err := r.device.PKey(1, 0)
 	require.NoError(t, err)
 	require.NotZero(t, pkey)
+	answers := map[string]error{"moderation": r.cq.Moderate(8, 20)}
+	for _, s := range []Service{XRC, DC, DMABuf} {
+		answers[string(s)] = r.device.Probe(s)
+	}
+	for name, err := range answers {
+		t.Logf("%s: %v", name, err)
+		if os.Getenv("GCCL_RDMA_VM") != "" {
+			require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		} else if err != nil {
+			require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		}
+	}
+	if os.Getenv("GCCL_RDMA_VM") != "" {
+		require.False(t, limits.XRC)
+		_, err = r.pd.Register(uintptr(r.addr(0)), 4096, LocalWrite|OnDemand)
+		require.Error(t, err, "no paging on demand")
+	}
+	require.ErrorIs(t, r.device.Probe("telepathy"), errors.ErrUnsupported)
 	mr, err := r.pd.RegisterDMABuf(-1, 0, 4096, 0, LocalWrite)
 	require.Error(t, err)
 	require.Nil(t, mr)
-	t.Logf("DMA-BUF: %v, unsupported: %v; XRC: %v", err, errors.Is(err, errors.ErrUnsupported), limits.XRC)
+	_, err = r.pd.Register(0x10, 4096, LocalWrite)
+	require.Error(t, err)
+	_, _, err = r.pd.NewQP(RC, r.cq, r.cq, nil, Caps{SendWR: 1 << 30})
+	require.Error(t, err)
+}
+
+// TestMemoryAtAnotherAddress: peers may know memory by another address than ours.
+func TestMemoryAtAnotherAddress(t *testing.T) {
+	r := newRig(t)
 	moved, err := r.pd.RegisterAt(uintptr(r.addr(0)), 4096, 1<<32, LocalWrite|RemoteWrite)
 	require.NoError(t, err)
 	closing(t, moved)
@@ -119,10 +167,8 @@ func TestWhatIsNotThere(t *testing.T) {
 	r.post(a, Send{ID: 1, Op: Write, Addr: r.addr(8192), Bytes: 15, LKey: r.mr.LKey(), RKey: moved.RKey(), Remote: 1<<32 + 100, Flags: Signaled})
 	require.Equal(t, Success, r.completions(1)[1].Status)
 	require.Equal(t, "another address", string(r.memory[100:115]))
-	_, err = r.pd.Register(0x10, 4096, LocalWrite)
-	require.Error(t, err)
-	_, _, err = r.pd.NewQP(RC, r.cq, r.cq, nil, Caps{SendWR: 1 << 30})
-	require.Error(t, err)
+	r.post(a, Send{ID: 2, Op: Write, Addr: r.addr(8192), Bytes: 15, LKey: r.mr.LKey(), RKey: moved.RKey(), Remote: r.addr(100), Flags: Signaled})
+	require.Equal(t, RemoteAccess, r.completions(1)[2].Status, "and not by ours")
 }
 
 // TestAsyncEvents: a port that loses its network, and has it again, tells.

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -136,6 +137,46 @@ struct gv_cq *gv_create_cq(struct gv_context *c, int entries, struct gv_channel 
 }
 int gv_resize_cq(struct gv_cq *cq, int entries) { return failed(f_resize_cq(cq, entries)); }
 int gv_destroy_cq(struct gv_cq *cq) { return failed(f_destroy_cq(cq)); }
+
+// extended returns what lies before a context of a library that is new enough to have a field so many bytes before it, or NULL.
+static struct gv_extended *extended(struct gv_context *c, size_t before) {
+	if (c->compat != (void *)(uintptr_t)-1) return NULL;
+	struct gv_extended *x = (struct gv_extended *)((char *)c - offsetof(struct gv_extended, context));
+	return x->size >= sizeof(struct gv_context) + before ? x : NULL;
+}
+#define FIELD(f) (offsetof(struct gv_extended, context) - offsetof(struct gv_extended, f))
+
+int gv_moderate(struct gv_cq *cq, uint16_t count, uint16_t period) {
+	struct gv_extended *x = extended(cq->context, FIELD(modify_cq));
+	if (!x || !x->modify_cq) return EOPNOTSUPP;
+	struct gv_moderation m = {1, count, period};
+	errno = 0;
+	return failed(x->modify_cq(cq, &m));
+}
+
+void *gv_open_xrcd(struct gv_context *c) {
+	struct gv_extended *x = extended(c, FIELD(open_xrcd));
+	struct gv_xrcd_init init = {3, -1, O_CREAT};
+	errno = 0;
+	if (x && x->open_xrcd) return x->open_xrcd(c, &init);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+int gv_close_xrcd(struct gv_context *c, void *xrcd) {
+	struct gv_extended *x = extended(c, FIELD(close_xrcd));
+	return x && x->close_xrcd ? failed(x->close_xrcd(xrcd)) : EOPNOTSUPP;
+}
+
+int gv_probe_dc(void *device) {
+	void *lib = dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!lib) return EOPNOTSUPP;
+	_Bool (*is)(void *) = (_Bool (*)(void *))dlsym(lib, "mlx5dv_is_supported");
+	int r = is && is(device) ? 0 : EOPNOTSUPP;
+	dlclose(lib);
+	return r;
+}
+
 int gv_arm(struct gv_cq *cq, int solicited) { return failed(cq->context->ops.req_notify_cq(cq, solicited)); }
 
 int gv_drain(struct gv_channel *ch, struct gv_cq *cq) {

@@ -53,6 +53,8 @@ int gv_destroy_channel(struct gv_channel *ch);
 struct gv_cq *gv_create_cq(struct gv_context *c, int entries, struct gv_channel *ch, int vector);
 int gv_resize_cq(struct gv_cq *cq, int entries);
 int gv_destroy_cq(struct gv_cq *cq);
+// gv_moderate asks for a completion event only after so many completions or microseconds.
+int gv_moderate(struct gv_cq *cq, uint16_t count, uint16_t period);
 int gv_arm(struct gv_cq *cq, int solicited);
 // gv_drain takes the channel's events, which must all be of cq, and returns how many.
 int gv_drain(struct gv_channel *ch, struct gv_cq *cq);
@@ -68,6 +70,11 @@ int gv_query_qp(struct gv_qp *qp, struct gv_qp_attr *a, uint32_t mask);
 int gv_destroy_qp(struct gv_qp *qp);
 int gv_post_send(struct gv_qp *qp, const gv_send *in, int n, int *posted);
 int gv_post_recv(struct gv_qp *qp, const gv_recv *in, int n, int *posted);
+
+void *gv_open_xrcd(struct gv_context *c);
+int gv_close_xrcd(struct gv_context *c, void *xrcd);
+// gv_probe_dc returns 0 where Mellanox's library says that the device is one of its own, which have DC.
+int gv_probe_dc(void *device);
 
 void *gv_create_ah(void *pd, struct gv_ah_attr *a);
 int gv_destroy_ah(void *ah);

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/cmd/gccl/bench"
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/tcp"
+	"github.com/gccl-project/gccl/transport/verbs"
+)
+
+// benchLinks are the commands that measure one connection, by perftest's names.
+func benchLinks() (all []*cobra.Command) {
+	for _, c := range []struct {
+		name, short string
+		latency     bool
+	}{
+		{"write_bw", "Measure the bandwidth of one connection, as perftest's ib_write_bw does", false},
+		{"write_lat", "Measure the latency of one connection, as perftest's ib_write_lat does", true},
+		{"send_lat", "The same as write_lat: a connection has one way for short messages", true},
+	} {
+		link := bench.Link{Latency: c.latency, Sizes: []int{8}}
+		size, every := int64(8), false
+		if !c.latency {
+			size = 64 << 10
+		}
+		var transport string
+		var depth int
+		cmd := &cobra.Command{
+			Use: c.name + " [flags]", Short: c.short, Args: cobra.NoArgs,
+			Long: c.short + `.
+
+It starts two ranks on this machine, or runs as one of two where a launcher has set its environment (gccl run, torchrun), and moves
+messages over a connection of the transport alone. The flags and the columns are perftest's; MB is 2^20 bytes. The settings that
+gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
+			Example: "  gccl bench " + c.name + " -s 64K -n 1000\n  gccl run -n 2 -- gccl bench " + c.name + " --transport tcp",
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				link.Sizes = []int{int(size)}
+				if every {
+					link.Sizes = nil
+					for n := 2; n <= 8<<20; n *= 2 {
+						link.Sizes = append(link.Sizes, n)
+					}
+				}
+				if size > transportMost {
+					return usageError{fmt.Errorf("-s %s; want at most %s", bench.FormatSize(size), bench.FormatSize(transportMost))}
+				}
+				return startLink(cmd, link, transport, depth)
+			},
+		}
+		flags := cmd.Flags()
+		flags.VarP(sizeFlag(&size, bench.FormatSize(size)), "size", "s", "bytes of a message")
+		flags.BoolVarP(&every, "all", "a", false, "all sizes from 2 to 8M")
+		flags.VarP(intFlag(&link.Iters, 1, "1000"), "iters", "n", "messages")
+		flags.VarP(intFlag(&link.Warmup, 0, "100"), "warmup", "w", "messages before them")
+		flags.VarP(intFlag(&depth, 4, "128"), "tx-depth", "t", "verbs: messages of up to 64K on their way, a power of two up to 256")
+		flags.Var(newFlag("name", "verbs", func(s string) error {
+			if s != verbs.Name && s != "tcp" {
+				return errors.New("want verbs or tcp")
+			}
+			transport = s
+			return nil
+		}), "transport", "verbs or tcp")
+		all = append(all, cmd)
+	}
+	return all
+}
+
+const transportMost = transport.MostMessage
+
+// startLink runs our part of the measurement or starts both ranks.
+func startLink(cmd *cobra.Command, link bench.Link, name string, depth int) error {
+	env, err := bootstrap.Environment(os.Getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	switch env.World {
+	case 0:
+		return new(benchFlags).spawn(cmd, 2)
+	case 2:
+	default:
+		return usageError{fmt.Errorf("%s has started %d ranks; a link has 2", env.Launcher, env.World)}
+	}
+	cc, _, err := comm.LoadConfig(settings.Process())
+	if err != nil {
+		return usageError{err}
+	}
+	if cc.Logger == nil {
+		cc.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	cc.RDMA.Slots = depth
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return measureLink(ctx, cmd, link, name, env, cc)
+}
+
+func measureLink(ctx context.Context, cmd *cobra.Command, link bench.Link, name string, env bootstrap.Env, cc comm.Config) (err error) {
+	roots := env.Roots
+	if roots == nil {
+		roots = env.ID.Roots("")
+	}
+	at, err := toward(roots)
+	if err != nil {
+		return err
+	}
+	s, err := bootstrap.Join(ctx, bootstrap.Config{
+		Rank: env.Rank, World: env.World, ID: env.ID, Roots: env.Roots, Serve: env.Serve, Ports: cc.Ports, Addr: at, Version: "gccl bench link 1", Timeout: time.Minute, Log: cc.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	e, err := openLink(link.LinkOptions(env.ID.Secret()), name, at, cc)
+	if err != nil {
+		s.Abort(err)
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := link.Run(ctx, s, e, cmd.OutOrStdout()); err != nil {
+		s.Abort(err)
+		return err
+	}
+	return nil
+}
+
+func openLink(o transport.Options, name string, at netip.Addr, cc comm.Config) (transport.Endpoint, error) {
+	ports := [2]uint16{cc.Ports.Low, cc.Ports.High}
+	if name == "tcp" {
+		return tcp.Open(tcp.Config{Addr: at, Ports: ports, Log: cc.Logger}, o)
+	}
+	c := cc.RDMA
+	c.Addr, c.Ports, c.Log = at, ports, cc.Logger
+	if f, err := topology.ParseFilter(cc.RDMADevice); err != nil {
+		return nil, usageError{err}
+	} else if f.IsSet() {
+		c.Devices = f.Match
+	}
+	return verbs.Open(c, o)
+}
+
+// toward is our address on the way to the first of the roots that has one.
+func toward(roots []string) (netip.Addr, error) {
+	var errs []error
+	for _, root := range roots {
+		// A UDP "connection" sends nothing; it asks the kernel for the route.
+		c, err := net.Dial("udp", root)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		defer c.Close()
+		return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	}
+	return netip.Addr{}, fmt.Errorf("no way to a root: %w", errors.Join(errs...))
+}

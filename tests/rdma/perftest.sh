@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# perftest.sh GCCL [ROUNDS [ITERATIONS [NAME...]]]: gccl's connection beside perftest's, by turns on one device in one machine, and the
+# median of all rounds: bandwidth or latency, and the packets that the device sent for each message. Run it by vm.sh, or where there is a
+# Soft-RoCE device; DEVICE and GID_INDEX say which. NAMEs are of what to compare, write_bw, write_lat or send_lat; without, all.
+set -euo pipefail
+gccl=$1 rounds=${2:-10} iterations=${3:-200} names=${*:4}
+device=${DEVICE:-rxe0} gid=${GID_INDEX:-1}
+counter=/sys/class/infiniband/$device/ports/1/hw_counters/sent_pkts
+export GCCL_RDMA_DEVICE="=$device" GCCL_GID_INDEX=$gid
+packets() { cat "$counter" 2>/dev/null || echo 0; }
+
+# ours and theirs print the figure of the last column that is asked for.
+ours() { # name column arguments
+	local name=$1 column=$2
+	shift 2
+	"$gccl" bench "$name" -w 0 "$@" | awk -v c="$column" 'END {print $c}'
+}
+theirs() {
+	local name=$1 column=$2 server
+	shift 2
+	"ib_$name" -F -d "$device" -x "$gid" "$@" >/dev/null 2>&1 &
+	server=$!
+	for _ in $(seq 100); do # until it listens
+		grep -q ':4853 ' /proc/net/tcp /proc/net/tcp6 && break
+		sleep 0.05
+	done
+	"ib_$name" -F -d "$device" -x "$gid" "$@" 127.0.0.1 2>/dev/null | awk -v c="$column" '/^ *[0-9]+ +[0-9]+ / {v = $c} END {print v}'
+	wait $server
+}
+median() { sort -g | awk '{v[NR] = $1} END {printf "%.2f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
+spread() { sort -g | awk 'NR == 1 {low = $1} {high = $1} END {printf "%.2f-%.2f", low, high}'; }
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+compare() { # title name column messages arguments
+	local title=$1 name=$2 column=$3 messages=$4
+	shift 4
+	[[ -z $names || " $names " == *" $name "* ]] || return 0
+	set -- "$@" -n "$messages"
+	: > "$results/figure.ours"; : > "$results/figure.theirs"; : > "$results/packets.ours"; : > "$results/packets.theirs"
+	for _ in $(seq "$rounds"); do
+		for who in theirs ours; do
+			before=$(packets)
+			$who "$name" "$column" "$@" >> "$results/figure.$who"
+			awk -v a="$before" -v b="$(packets)" -v n="$messages" 'BEGIN {print (b - a) / n}' >> "$results/packets.$who"
+		done
+	done
+	awk -v title="$title" -v t="$(median < "$results/figure.theirs")" -v o="$(median < "$results/figure.ours")" \
+		-v ts="$(spread < "$results/figure.theirs")" -v os="$(spread < "$results/figure.ours")" \
+		-v tp="$(median < "$results/packets.theirs")" -v op="$(median < "$results/packets.ours")" 'BEGIN {
+		printf "%-28s perftest %10s (%s)  gccl %10s (%s)  gccl/perftest %.2f  packets a message: perftest %s, gccl %s\n", title, t, ts, o, os, o / t, tp, op}'
+}
+few=$((iterations / 10 > 5 ? iterations / 10 : 5)) # of long ones
+compare "write_bw 64 KiB, MB/s" write_bw 4 "$iterations" -s 65536
+compare "write_bw 1 MiB, MB/s" write_bw 4 "$few" -s 1048576
+compare "write_lat 8 B typical, us" write_lat 5 "$((iterations * 5))" -s 8
+compare "send_lat 8 B typical, us" send_lat 5 "$((iterations * 5))" -s 8

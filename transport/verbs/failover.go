@@ -1,0 +1,181 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+)
+
+// What happens when a request fails, and the link has other QPs, or with Config.Fallback goes on over TCP: the one that failed is in the state ERR then, and whatever it was given
+// may have arrived or not.
+//
+//	us → peer   wordBroken i: our QP i is in ERR (with the number of QPs that were in that place before)
+//	peer → us   wordBroken i: so is the peer's, which it has put there
+//
+// Only then, when nothing can be late any more, each end sends again by other QPs what it had sent by this one and has no credit for: the
+// slots are still as they were. What arrives twice is known by its number, and the bytes are the same, so that whoever reads them
+// meanwhile sees no difference. Credits and the goodbye are said again too.
+
+// lose notes that a queue has failed, which is the link's failure if there is no other.
+func (l *link) lose(q *queue, why error) {
+	if q.broken {
+		return
+	}
+	if l.live == 1 && (!l.e.config.Fallback || l.socket == nil) {
+		l.fail(why)
+		return
+	}
+	q.broken, q.filled, l.broke = true, 0, true
+	for _, other := range l.queues { // what was said by it may not have been heard
+		if other.toldBy == q {
+			other.told, other.toldBy = false, nil
+		}
+	}
+	if l.live--; l.live == 0 {
+		l.detour()
+	}
+	by := fmt.Sprintf("%d others", l.live)
+	if l.live == 0 {
+		by = "TCP"
+	}
+	l.e.config.Log.Warn("verbs: a QP has failed, its traffic goes by "+by, "queue", q, "reason", why)
+	if err := q.to(ibv.Err, path{}); err != nil {
+		l.fail(err)
+		return
+	}
+	l.call()
+}
+
+// call makes the driver look at what is to be said.
+func (l *link) call() {
+	if l.conn != nil {
+		l.e.called = append(l.e.called, l.conn)
+	}
+}
+
+// hearBroken notes that the peer's QP is in ERR, and puts ours there. It may be one that we were still probing.
+func (l *link) hearBroken(count uint32) error {
+	index, generation := int(count&0xff), uint16(count>>8)
+	if index >= len(l.queues) {
+		return fmt.Errorf("news of QP %d, there are %d", index, len(l.queues))
+	}
+	if p := l.probes[index]; p != nil && p.generation == generation {
+		l.promote(p)
+	}
+	q := l.queues[index]
+	if q.generation != generation {
+		return nil // it is gone
+	}
+	q.theirs = true
+	l.lose(q, fmt.Errorf("the peer's end of it has failed"))
+	l.call()
+	return nil
+}
+
+// whole reports whether nothing that was lost with a QP is still to be sent again.
+func (l *link) whole() bool {
+	if l.live == len(l.queues) {
+		return true
+	}
+	for _, q := range l.queues {
+		if q.broken && !q.redone {
+			return false
+		}
+	}
+	return l.again == 0
+}
+
+// recover tells the peer of QPs that broke, and finds what is to be sent again.
+func (c *conn) recover() {
+	l := c.link
+	c.complain(l.settle())
+	if l.live == len(l.queues) {
+		return
+	}
+	for i, q := range l.queues {
+		if !q.broken {
+			continue
+		}
+		if !q.told {
+			other := l.pick()
+			if other == nil {
+				l.call() // when there is room
+				return
+			}
+			other.say(immediate(immWord, wordBroken, uint64(q.generation)<<8|uint64(i)), 0)
+			q.told, q.toldBy = true, other
+			c.flush()
+		}
+		if q.theirs && !q.redone {
+			q.redone = true
+			l.redo(q)
+			c.toCredit = 1<<len(l.lanes) - 1
+			if len(l.lanes) == 64 {
+				c.toCredit = ^uint64(0)
+			}
+			l.saying = 0
+			l.lastWord(c)
+			if c.key.Self < c.key.Peer && c.e.ctx.Err() == nil {
+				c.e.wg.Go(func() { c.e.mend(l, i, c.key, c.address) })
+			}
+		}
+	}
+	c.enlist()
+}
+
+// redo marks what a queue may not have delivered.
+func (l *link) redo(q *queue) {
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		for k := n.credit; k != n.posted; k++ {
+			at := k & uint64(l.e.config.Slots-1)
+			if word, bit := &n.redo[at/64], uint64(1)<<(at%64); int(n.by[at]) == q.index && *word&bit == 0 {
+				*word |= bit
+				l.again++
+			}
+		}
+	}
+}
+
+// lastWord says a word of a parking again that may have been lost.
+func (l *link) lastWord(c *conn) {
+	switch c.park {
+	case asking:
+		c.say(parkAsk)
+	case yielded:
+		c.say(parkYes)
+	case leaving:
+		c.say(parkDone)
+	}
+}
+
+// repeat gives the queues what is to be sent again.
+func (c *conn) repeat() (any bool) {
+	l := c.link
+	for i := 0; i < len(l.lanes) && l.again > 0; i++ {
+		n := &l.lanes[i]
+		for k := n.posted - min(n.posted, uint64(l.e.config.Slots)); k != n.posted; k++ {
+			at := k & uint64(l.e.config.Slots-1)
+			word, bit := &n.redo[at/64], uint64(1)<<(at%64)
+			if *word&bit == 0 {
+				continue
+			}
+			if k >= n.credit {
+				q := l.pick()
+				if q == nil {
+					return any
+				}
+				place := l.slot(i, k)
+				q.piece(place, int(binary.LittleEndian.Uint32(l.tx[place+lengthAt:])), immediate(immPiece, i, k))
+				n.by[at] = uint8(q.index)
+			}
+			*word &^= bit
+			l.again--
+			any = true
+		}
+	}
+	return any
+}

@@ -1,0 +1,228 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+	"github.com/stretchr/testify/require"
+)
+
+// traffic sends so many messages of n bytes both ways on two streams, each with its own bytes, checks them all, and calls f after each
+// that arrived.
+func (d *duo) traffic(times, n int, f func(arrived int)) {
+	d.Helper()
+	type flow struct {
+		from, stream, sent, got int
+		out                     []byte
+		in                      []byte
+	}
+	var flows []*flow
+	for from := range 2 {
+		for stream := range 2 {
+			flows = append(flows, &flow{from: from, stream: stream, in: make([]byte, n)})
+		}
+	}
+	content := func(w *flow, k int) []byte {
+		return bytes.Repeat([]byte{byte(k), byte(w.from<<4 | w.stream), byte(k >> 8)}, n/3+1)[:n]
+	}
+	total := 0
+	d.until("all messages", func() bool {
+		left := false
+		for _, w := range flows {
+			if w.sent < times {
+				if w.out == nil {
+					w.out = content(w, w.sent)
+				}
+				ok, err := d.conns[w.from].Stream(w.stream).Send(1, bufOf(w.out))
+				require.NoError(d, err)
+				if ok {
+					w.sent, w.out = w.sent+1, nil
+				}
+			}
+			if w.got < times {
+				left = true
+				ok, err := d.conns[1-w.from].Stream(w.stream).Recv(1, bufOf(w.in))
+				require.NoError(d, err)
+				if ok {
+					require.True(d, bytes.Equal(content(w, w.got), w.in), "message %d from rank %d on stream %d", w.got, w.from, w.stream)
+					w.got++
+					total++
+					f(total)
+				}
+			}
+		}
+		return !left
+	})
+}
+
+// TestFailover: a wire that is cut in the middle of the traffic costs nothing but time where there is another, and so does a QP that the
+// peer's device refuses.
+func TestFailover(t *testing.T) {
+	one, other := rails(t)
+	for _, c := range []*Config{&one, &other} {
+		c.Timeout, c.Retry, c.QPs = 14, 2, 2 // 0.2 s
+	}
+	t.Run("cut", func(t *testing.T) {
+		d := newDuo(t, testOptions(), one, other)
+		d.pass(0, message(1000))
+		var heal func()
+		start, gap, last := time.Now(), time.Duration(0), time.Now()
+		d.traffic(60, 50_000, func(arrived int) {
+			if arrived == 80 {
+				heal = cut(t)
+				start, last = time.Now(), time.Now()
+			}
+			if arrived > 80 {
+				gap, last = max(gap, time.Since(last)), time.Now()
+			}
+		})
+		t.Logf("%v after the cut all was there; nothing arrived for at most %v", time.Since(start), gap)
+		for i, c := range d.conns {
+			l := c.(*conn).link
+			require.Equal(t, 2, l.live, "rank %d", i)
+			require.False(t, l.queues[1].broken || l.queues[3].broken)
+		}
+		heal()
+		start = time.Now()
+		d.until("the QPs to be mended", func() bool {
+			return d.conns[0].(*conn).link.live == 4 && d.conns[1].(*conn).link.live == 4
+		})
+		t.Logf("%v after the wire was back all QPs work again", time.Since(start))
+		require.Less(t, time.Since(start), 30*time.Second)
+		before := packets(t, "rxe1", "sent_pkts")
+		d.traffic(20, 50_000, func(int) {})
+		require.Greater(t, packets(t, "rxe1", "sent_pkts")-before, 20*2*50_000/4/1024, "the wire that is back carries its part")
+		heal = cut(t) // and breaks again
+		d.traffic(40, 50_000, func(int) {})
+		heal()
+
+		require.NoError(t, d.conns[0].Close())
+		d.until("the goodbye", func() bool {
+			_, err := d.conns[1].Stream(0).Recv(1, bufOf(make([]byte, 1)))
+			if err != nil {
+				require.ErrorIs(t, err, transport.ErrLeft)
+			}
+			return err != nil
+		})
+	})
+	t.Run("refused", func(t *testing.T) {
+		c := small()
+		c.QPs = 2
+		d := newDuo(t, testOptions(), c)
+		d.pass(0, message(1000))
+		d.traffic(40, 30_000, func(arrived int) {
+			if arrived == 50 {
+				d.conns[0].(*conn).link.queues[1].peer.rkey ^= 0xff00
+			}
+		})
+		require.True(t, d.conns[1].(*conn).link.queues[1].broken)
+		d.conns[0].(*conn).link.queues[0].peer.rkey ^= 0xff00 // the last one
+		errs := d.fails()
+		require.ErrorIs(t, errs[0], ibv.RemoteAccess)
+	})
+}
+
+// TestUC48_LinkFlaps: where the only wire is cut TCP takes over, with one line about it, and RDMA again when the wire is back, with one
+// more; no byte is wrong.
+func TestUC48_LinkFlaps(t *testing.T) {
+	one, other := rails(t)
+	var log lines
+	for _, c := range []*Config{&one, &other} {
+		c.Timeout, c.Retry, c.Fallback = 14, 2, true // 0.2 s
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	}
+	one.Devices, other.Devices = only("rxe1"), only("rxe2")
+	d := newDuo(t, testOptions(), one, other)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s\n%s\n%s", log.text(), d.conns[0].(*conn).state(), d.conns[1].(*conn).state())
+		}
+	})
+	d.pass(0, message(1000))
+	var heal func()
+	gap, last := time.Duration(0), time.Now()
+	d.traffic(60, 50_000, func(arrived int) {
+		if arrived == 80 {
+			heal = cut(t)
+			last = time.Now()
+		}
+		if arrived > 80 {
+			gap, last = max(gap, time.Since(last)), time.Now()
+		}
+	})
+	t.Logf("nothing arrived for at most %v", gap)
+	require.Less(t, gap, 10*time.Second)
+	require.Zero(t, d.conns[0].(*conn).link.live)
+	require.Equal(t, 2, log.count("goes by TCP"), "a line at each end: %s", log.text())
+	heal()
+	start := time.Now()
+	d.until("RDMA to be back", func() bool {
+		return d.conns[0].(*conn).link.live == 1 && d.conns[1].(*conn).link.live == 1
+	})
+	t.Logf("RDMA is back after %v", time.Since(start))
+	require.Less(t, time.Since(start), 30*time.Second)
+	require.Equal(t, 2, log.count("works again"))
+	before := packets(t, "rxe1", "sent_pkts")
+	d.traffic(20, 50_000, func(int) {})
+	require.Greater(t, packets(t, "rxe1", "sent_pkts")-before, 20*2*50_000/1024)
+	cut(t)
+	d.pass(0, message(3000)) // and once more; then it is closed over TCP
+	require.NoError(t, d.conns[0].Close())
+	d.until("the goodbye", func() bool {
+		_, err := d.conns[1].Stream(0).Recv(1, bufOf(make([]byte, 1)))
+		if err != nil {
+			require.ErrorIs(t, err, transport.ErrLeft)
+		}
+		return err != nil
+	})
+}
+
+// state is what there is to know of a link that stands still.
+func (c *conn) state() string {
+	rank := c.key.Self
+	if c.link == nil {
+		return fmt.Sprintf("rank %d has no link: lost %v", rank, c.lost)
+	}
+	l := c.link
+	s := fmt.Sprintf("rank %d: toSend %b toCredit %b park %d busy %v live %d again %d words %v failed %v lost %v", rank, c.toSend, c.toCredit, c.park, c.busy, l.live, l.again, l.words, l.failed, c.lost)
+	for _, q := range append(slices.Clone(l.queues), l.spare) {
+		if q != nil {
+			s += fmt.Sprintf("\n  QP posted %d done %d filled %d broken %v told %v theirs %v redone %v", q.posted, q.done, q.filled, q.broken, q.told, q.theirs, q.redone)
+		}
+	}
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		s += fmt.Sprintf("\n  lane posted %d credit %d arrived %d consumed %d told %d early %b redo %b", n.posted, n.credit, n.arrived, n.consumed, n.told, n.early[0], n.redo[0])
+	}
+	return s
+}
+
+// lines is a log that several goroutines write.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) count(words string) int { return strings.Count(l.text(), words) }
