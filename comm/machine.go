@@ -61,8 +61,9 @@ func (f *family) look() (*topology.Graph, error) {
 	return g, nil
 }
 
-// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that is nearest by the topology; nil,
-// which leaves it to the transport, where the topology knows of none.
+// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that is nearest to its GPU; nil, which
+// leaves it to the transport, where it has none or the topology knows of none. Without a GPU nearness is worth less than that all ranks of
+// a host are on one network, which the topology does not say.
 func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, error) {
 	if filter, err := topology.ParseFilter(f.cfg.RDMADevice); err != nil || filter.IsSet() {
 		return filter.Match, err
@@ -72,7 +73,7 @@ func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, er
 		return nil, err
 	}
 	at := p.of[0]
-	if at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
+	if at.GPU == topology.NoNode || at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
 		return nil, nil
 	}
 	nic := at.Graph.Nodes[at.NIC.Net].Net
