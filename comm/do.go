@@ -6,8 +6,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/transport"
 )
@@ -27,6 +29,7 @@ type run struct {
 	prepared *prepared
 	lane     int // of a pair; -1: a collective
 	nextLook time.Duration
+	timer    *time.Timer // of waiting for a call on device memory
 	elapsed  time.Duration
 }
 
@@ -122,6 +125,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	var some [16]*run
 	runs := some[:0]
 	var errs []error
+	held := holdDevice(calls)
 	for i := range calls {
 		c := calls[i].Comm
 		r := c.idle(&calls[i])
@@ -130,6 +134,9 @@ func Group(ctx context.Context, calls ...Call) error {
 		} else {
 			runs = append(runs, r)
 		}
+	}
+	if held != nil {
+		held.Release()
 	}
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
@@ -165,7 +172,7 @@ func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
 	if !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
 		return false, c.startOnDevice(r)
 	}
-	sig := signature{call.Kind, call.DType, call.RedOp, false, call.Count, call.Root, call.Algorithm}
+	sig := signature{call.Kind, call.DType, call.RedOp, false, call.Count, call.Root, call.Algorithm, call.Factor.Set}
 	sig.inPlace = c.inPlace(call)
 	p := c.hot.Load()
 	if p == nil || p.signature != sig {
@@ -176,6 +183,9 @@ func (c *Comm) start(r *run, waits bool) (holds bool, err error) {
 			return false, err
 		}
 		c.hot.Store(p)
+	}
+	if call.Factor.At != nil {
+		return false, argument("%v: its factor is in a GPU's memory, the numbers are not", call)
 	}
 	if err := c.checkMemory(call, p.src, p.dst, sig.inPlace); err != nil {
 		return false, err
@@ -225,12 +235,16 @@ func (r *run) fill(p *prepared) {
 		r.Call.Note = r
 	}
 	r.parts, r.tasks = r.parts[:p.lanes], r.tasks[:p.lanes]
+	factor := p.factor
+	if p.scaled {
+		factor = r.call.Factor.Value
+	}
 	inShared, outShared := r.comm.shared(r.call.Src.Ptr, p.src), r.comm.shared(r.call.Dst.Ptr, p.dst)
 	for i := range r.parts {
 		r.parts[i] = engine.Task{
 			Plan: p.plan, Layout: p.layout, First: i, Stride: p.lanes,
 			In: r.call.Src.Ptr, Out: r.call.Dst.Ptr, InShared: inShared, OutShared: outShared,
-			Fold: p.fold, PreMul: p.preMul, Factor: p.factor,
+			Fold: p.fold, PreMul: p.preMul, Factor: factor,
 		}
 		r.tasks[i] = &r.parts[i]
 	}
@@ -254,7 +268,11 @@ func (r *run) trivial(p *prepared) error {
 	r.seq = c.seq
 	c.recent[r.seq%remembered] = entry{r.seq, p, nil}
 	c.mu.Unlock()
-	if c.port == nil && p.dst > 0 && r.call.Dst.Ptr != r.call.Src.Ptr {
+	switch {
+	case c.port != nil || p.dst == 0:
+	case p.scaled:
+		p.preMul(r.call.Dst.Ptr, []unsafe.Pointer{r.call.Src.Ptr}, p.outs, 0, r.call.Factor.Value)
+	case r.call.Dst.Ptr != r.call.Src.Ptr:
 		cpu.Copy(r.call.Dst.Ptr, r.call.Src.Ptr, int(p.dst))
 	}
 	return nil
@@ -295,6 +313,8 @@ func (c *Comm) checkShape(call *Call) error {
 		return argument("%v has no root, but Root is %d", call.Kind, call.Root)
 	case !call.RedOp.Valid():
 		return argument("unknown reduction %d", call.RedOp)
+	case call.Factor.Set && (call.Kind.pointToPoint() || !collective.Kind(call.Kind).Reduces() || call.Kind == KindBarrier || call.RedOp != kernels.Sum || !call.DType.IsFloat()):
+		return argument("%v: a factor goes with a sum of floating-point numbers alone", call)
 	}
 	return nil
 }

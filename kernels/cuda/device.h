@@ -45,7 +45,7 @@ DEVICE u32 anew(u32 x) {
 #define ROLLED _Pragma("clang loop unroll(disable)")
 #define UNROLLED _Pragma("clang loop unroll(full)")
 
-struct Pack { // 16 bytes
+struct __attribute__((aligned(16))) Pack {
 	u32 w[4];
 };
 
@@ -56,15 +56,21 @@ DEVICE void load(Pack &v, u64 p, bool wanted) {
 		     : "l"(p), "r"((u32)wanted)
 		     : "memory");
 }
-DEVICE void load(Pack &v, u64 p) {
-	asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p) : "memory");
-}
 DEVICE void store(u64 p, const Pack &v) {
 	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
 }
 
-template <class T> DEVICE T get(u64 p) { return *(const T *)p; }
-template <class T> DEVICE void set(u64 p, T v) { *(T *)p = v; }
+template <class T> DEVICE T get(u64 p) {
+	if constexpr (sizeof(T) == 16) {
+		T v;
+		load(v, p, true);
+		return v;
+	} else return *(const T *)p;
+}
+template <class T> DEVICE void set(u64 p, T v) {
+	if constexpr (sizeof(T) == 16) store(p, v);
+	else *(T *)p = v;
+}
 
 // A line is 16 bytes: twice 4 bytes of payload with the epoch. Each half is stored and loaded at once, so that payload whose
 // epoch is there is there too.

@@ -15,6 +15,9 @@ type Event = cu.Event
 // NewStream makes a stream that does not wait for the default stream. DestroyStream frees it.
 func (d *Device) NewStream() (Stream, error) { return cu.StreamCreate(d.ctx, false) }
 
+// NewPriorityStream is NewStream of the highest priority: its blocks start before those of others that wait for room.
+func (d *Device) NewPriorityStream() (Stream, error) { return cu.StreamCreate(d.ctx, true) }
+
 // DestroyStream frees a stream once its work is done, without waiting.
 func (d *Device) DestroyStream(s Stream) error { return cu.StreamDestroy(d.ctx, s) }
 
