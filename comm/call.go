@@ -38,7 +38,7 @@ func (k Kind) String() string {
 func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 
 // Call is one operation asked for: plain data. All ranks of Comm must ask for the same
-// collectives in the same order, with equal Kind, Count, DType, RedOp, Root and Algorithm;
+// collectives in the same order, with equal Kind, Count, DType, RedOp, Root and Algorithm, all or none with a Factor;
 // a Send on one rank needs a Recv on its peer, in the same order between the two.
 //
 // Count is in elements of one block:
@@ -59,14 +59,18 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 //
 // Memory of a GPU (Src and Dst on one device): the call is queued on Stream, behind what is there, and is done as the stream comes to it: Do,
 // Wait and Group return once it is queued on all ranks' streams, with the errors that are known by then. The memory is borrowed until the
-// stream has done it.
+// stream has done it. Calls of one Group are done in one launch where they can be; those that touch memory which another one of the rank's
+// calls writes are done in the order of the Group. Types of 8 bits are reduced on GPUs from compute capability 9.0 on.
 type Call struct {
-	Comm      *Comm
-	Kind      Kind
-	Dst, Src  kernels.Mem
-	Count     int
-	DType     kernels.DType
-	RedOp     kernels.RedOp
+	Comm     *Comm
+	Kind     Kind
+	Dst, Src kernels.Mem
+	Count    int
+	DType    kernels.DType
+	RedOp    kernels.RedOp
+	// Factor multiplies this rank's own input in a Sum of floating-point numbers; its value is each rank's own affair, that there is one is
+	// not. In memory of a GPU (kernels.FactorAt) it goes with that GPU's memory alone.
+	Factor    kernels.Factor
 	Root      int         // of Broadcast and Reduce
 	Peer      int         // of Send and Recv
 	Stream    cuda.Stream // a CUstream of the device's primary context; zero: the default stream. Not used for host memory
@@ -83,6 +87,9 @@ func (c *Call) String() string {
 	}
 	if collective.Kind(c.Kind).Reduces() && c.Kind != KindBarrier {
 		s += " " + c.RedOp.String()
+	}
+	if c.Factor.Set {
+		s += " of scaled inputs"
 	}
 	return s
 }

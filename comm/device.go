@@ -110,10 +110,9 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 	c.gpu = m
 	if c.port != nil {
 		c.watcher.Go(func() {
-			select {
-			case <-c.broken:
+			c.watchDevice()
+			if c.reason() != nil {
 				m.Communicator().Abort(c.reason())
-			case <-c.life.Done():
 			}
 		})
 	}
@@ -179,13 +178,8 @@ func (c *Comm) startOnDevice(r *run) error {
 	if err := c.checkDevice(call); err != nil {
 		return err
 	}
-	sig := signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root, algorithm: call.Algorithm}
-	p := c.hotOnDevice.Load()
-	if p == nil || p.signature != sig {
-		p = &prepared{signature: sig, algorithm: call.Algorithm}
-		c.hotOnDevice.Store(p)
-	}
-	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Stream: call.Stream}
+	p := c.preparedOnDevice(signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root, algorithm: call.Algorithm, scaled: call.Factor.Set})
+	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Factor: call.Factor, Stream: call.Stream}
 	if src > 0 {
 		g.Src = call.Src.Ptr
 	}
@@ -215,21 +209,47 @@ func (c *Comm) startOnDevice(r *run) error {
 	return r.outcome()
 }
 
-// waitQueued waits until the call is queued on all ranks' streams.
+// preparedOnDevice is what other ranks are told of a call on device memory, of which no more is prepared.
+func (c *Comm) preparedOnDevice(sig signature) *prepared {
+	if p := c.hotOnDevice.Load(); p != nil && p.signature == sig {
+		return p
+	}
+	pc := &c.plans
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	p := pc.onDevice[sig]
+	if p == nil {
+		if len(pc.onDevice) >= maxPrepared || pc.onDevice == nil {
+			pc.onDevice = map[signature]*prepared{}
+		}
+		p = &prepared{signature: sig, algorithm: sig.algorithm}
+		pc.onDevice[sig] = p
+	}
+	c.hotOnDevice.Store(p)
+	return p
+}
+
+// holdDevice has a group's calls on GPUs wait for each other until the Release of what it returns, where the first rank makes several;
+// nil: it need not. A group is of one communicator's ranks, mostly: of others the calls are queued one by one.
+func holdDevice(calls []Call) *gpu.Communicator {
+	for i := range calls {
+		if i > 0 && calls[i].Comm == calls[0].Comm && calls[i].Comm.gpu != nil && !calls[i].memory().Device.IsHost() {
+			held := calls[i].Comm.gpu.Communicator()
+			held.Hold()
+			return held
+		}
+	}
+	return nil
+}
+
+// waitQueued waits until the call is queued on all ranks' streams, and warns of those that it waits for.
 func (r *run) waitQueued(ctx context.Context) error {
 	c := r.comm
-	select {
-	case <-r.ticket.Done():
-	default:
-		began := time.Now()
-		limit, cancel := context.WithTimeoutCause(ctx, c.family.cfg.CallTimeout, ErrTimeout)
-		_ = r.ticket.Wait(limit)
-		if limit.Err() != nil {
-			r.elapsed = time.Since(began)
-		}
-		cancel()
+	if !r.ticket.Queued() {
+		r.awaitRanks(ctx)
 	}
-	err := r.ticket.Err()
+	err := r.ticket.Outcome()
+	r.queued = false // the ticket is spent, should somebody wait again
 	if err == nil {
 		return nil
 	}

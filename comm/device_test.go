@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -350,4 +353,230 @@ func TestDeviceMessageMismatch(t *testing.T) {
 			t.Errorf("rank %d: %v, want a mismatch with both counts", r, err)
 		}
 	})
+}
+
+// TestDeviceFused: several different calls of each rank in one Group, from one goroutine and from one a rank; some touch what others write.
+func TestDeviceFused(t *testing.T) {
+	const ranks, n = 4, 5000
+	w := newDeviceWorld(t, ranks, 8*4*n, nil)
+	part := func(m kernels.Mem, at, count int) kernels.Mem {
+		return kernels.Mem{Ptr: unsafe.Add(m.Ptr, 4*at), Bytes: int64(4 * count), Device: m.Device}
+	}
+	group := func(r int) []comm.Call {
+		sum := comm.Call{Comm: w.comms[r], Kind: comm.KindAllReduce, Count: n, DType: kernels.Float32, Src: part(w.src[r], 0, n), Dst: part(w.dst[r], 0, n), Stream: w.streams[r]}
+		twice := sum // of the first one's result
+		twice.Src, twice.Dst = sum.Dst, part(w.dst[r], n, n)
+		gather := sum
+		gather.Kind, gather.Count, gather.Dst = comm.KindAllGather, n, part(w.dst[r], 2*n, ranks*n)
+		send := sum
+		send.Kind, send.Dst, send.Peer = comm.KindSend, kernels.Mem{}, (r+1)%ranks
+		recv := sum
+		recv.Kind, recv.Src, recv.Dst, recv.Peer = comm.KindRecv, kernels.Mem{}, part(w.dst[r], 7*n, n), (r+ranks-1)%ranks
+		return []comm.Call{sum, twice, gather, send, recv}
+	}
+	for round := range 10 {
+		sum := w.fill(n, round)
+		if round%2 == 0 {
+			each(ranks, func(r int) {
+				if err := comm.Group(context.Background(), group(r)...); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+		} else {
+			var calls []comm.Call
+			for r := range ranks {
+				calls = append(calls, group(r)...)
+			}
+			require.NoError(t, comm.Group(context.Background(), calls...))
+		}
+		for r := range ranks {
+			got := w.down(r, 8*n)
+			for i := range n {
+				input := func(q int) float32 { return float32((i*7+q*13+round)%61 - 30) }
+				require.Equal(t, sum[i], got[i], "sum of element %d", i)
+				require.Equal(t, ranks*sum[i], got[n+i], "sum of sums of element %d", i)
+				for q := range ranks {
+					require.Equal(t, input(q), got[(2+q)*n+i], "element %d of rank %d", i, q)
+				}
+				require.Equal(t, input((r+ranks-1)%ranks), got[7*n+i], "message, element %d", i)
+			}
+		}
+	}
+}
+
+// TestDeviceFactor: each rank's own factor, known to the host or in GPU memory.
+func TestDeviceFactor(t *testing.T) {
+	const ranks, n = 3, 1000
+	w := newDeviceWorld(t, ranks, 4*n+4, nil)
+	for round := range 4 {
+		w.fill(n, round)
+		each(ranks, func(r int) {
+			call := w.call(r, n)
+			call.Factor = kernels.FactorOf(float64(r + 1))
+			if round%2 == 1 {
+				at, x := unsafe.Add(w.src[r].Ptr, 4*n), float32(r+1)
+				if err := w.d.CopyAny(w.streams[r], at, unsafe.Pointer(&x), 4); err != nil {
+					t.Error(err)
+				}
+				call.Factor = kernels.FactorAt(at)
+			}
+			if err := w.comms[r].Do(context.Background(), call); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+		want := make([]float32, n)
+		for i := range want {
+			for r := range ranks {
+				want[i] += float32(r+1) * float32((i*7+r*13+round)%61-30)
+			}
+		}
+		w.check(want)
+	}
+	call := w.call(0, n)
+	call.Factor, call.RedOp = kernels.FactorOf(2), kernels.Max
+	require.ErrorIs(t, w.comms[0].Do(context.Background(), call), comm.ErrArgument)
+}
+
+// words collects what is logged.
+type words struct {
+	sync.Mutex
+	strings.Builder
+}
+
+func (w *words) Write(b []byte) (int, error) {
+	w.Lock()
+	defer w.Unlock()
+	return w.Builder.Write(b)
+}
+
+func (w *words) has(s string) bool {
+	w.Lock()
+	defer w.Unlock()
+	return strings.Contains(w.String(), s)
+}
+
+// TestUC02_DeviceWatchdog: a rank that does not call, and one whose stream does not come to what it has called, are warned of by name,
+// and past the time for a call they are an error.
+func TestUC02_DeviceWatchdog(t *testing.T) {
+	const ranks, n = 4, 1000
+	var log words
+	w := newDeviceWorld(t, ranks, 4*n, func(_ int, c *comm.Config) {
+		c.WarnAfter, c.CallTimeout = 50*time.Millisecond, 3*time.Second
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	want := w.fill(n, 1)
+	each(ranks, func(r int) {
+		if r == 1 {
+			for began := time.Now(); !log.has("ranks=[1] because=\"they have not called it\"") && time.Since(began) < 2*time.Second; {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	require.True(t, log.has("ranks=[1] because=\"they have not called it\""))
+	w.check(want)
+
+	// A kernel on rank 2's stream that waits in vain, until it is told to give up.
+	table, err := w.d.Alloc(4 << 20)
+	require.NoError(t, err)
+	require.NoError(t, w.d.Fill(0, table.Ptr, 0, 4<<20))
+	require.NoError(t, w.d.Synchronize())
+	at := func(i int) unsafe.Pointer { return unsafe.Add(table.Ptr, i<<20) }
+	var p [1]cuda.Program
+	p[0].Reset(cuda.MoveBytes)
+	require.True(t, p[0].Lane() && p[0].Add(cuda.Instr{Code: cuda.Begin}, []unsafe.Pointer{at(0)}, nil) && p[0].Add(cuda.Instr{Code: cuda.Barrier}, []unsafe.Pointer{at(1), at(2)}, nil))
+	p[0].SetShape(1, 64)
+	p[0].SetWait(0, at(3))
+	require.NoError(t, w.d.Launch(p[:], w.streams[2], nil, nil))
+	private, err := w.d.NewStream()
+	require.NoError(t, err)
+	each(ranks, func(r int) {
+		if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
+			t.Errorf("rank %d: a call that is queued: %v", r, err)
+		}
+	})
+	require.Eventually(t, func() bool { return log.has("ranks=[2] because=\"their streams have not come to it") }, time.Minute, time.Millisecond)
+	each(ranks, func(r int) {
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) { // the driver queues so many and no more
+			err := w.comms[r].Do(context.Background(), w.call(r, n))
+			if err == nil {
+				continue
+			}
+			var e *comm.Error
+			if !errors.Is(err, comm.ErrAborted) || !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{2}) {
+				t.Errorf("rank %d: %v, want a timeout that names rank 2", r, err)
+			}
+			return
+		}
+		t.Errorf("rank %d: no error", r)
+	})
+	require.NoError(t, w.d.Store(private, at(3), 1))
+	for r := range ranks { // the streams are usable
+		require.NoError(t, w.d.Wait(w.streams[r]))
+	}
+	w.check(want)
+	require.NoError(t, w.d.DestroyStream(private))
+	require.NoError(t, w.d.Free(table))
+}
+
+// TestDeviceCallsDoNotAllocate: what a call of one rank, and a Group of all ranks', costs the collector, also where shapes change.
+func TestDeviceCallsDoNotAllocate(t *testing.T) {
+	for _, ranks := range []int{1, 8} {
+		w := newDeviceWorld(t, ranks, 4000, func(_ int, c *comm.Config) { c.WarnAfter = 20 * time.Millisecond })
+		var calls [2][]comm.Call
+		for r := range ranks {
+			calls[0], calls[1] = append(calls[0], w.call(r, 1000)), append(calls[1], w.call(r, 500))
+		}
+		turn := 0
+		call := func() {
+			turn++
+			if err := comm.Group(context.Background(), calls[turn/2%2]...); err != nil {
+				panic(err)
+			}
+		}
+		for range 100 { // until the watchdog can tell launches apart
+			call()
+			time.Sleep(time.Millisecond)
+		}
+		require.Zero(t, testing.AllocsPerRun(100, call), "%d ranks", ranks)
+	}
+}
+
+// TestUC12_DeviceWorlds: worlds with a GPU that come and go leave no memory on it, no descriptor and no goroutine.
+func TestUC12_DeviceWorlds(t *testing.T) {
+	const ranks, n = 4, 1000
+	d := needGPU(t) // stays open, and so does its context
+	count := func() (goroutines, files int, free int64) {
+		all, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		free, _, err = d.MemInfo()
+		require.NoError(t, err)
+		return runtime.NumGoroutine(), len(all), free
+	}
+	world := func(t *testing.T) {
+		w := newDeviceWorld(t, ranks, 4*n, nil)
+		want := w.fill(n, 1)
+		var calls []comm.Call
+		for r := range ranks {
+			calls = append(calls, w.call(r, n))
+		}
+		require.NoError(t, comm.Group(context.Background(), calls...))
+		w.check(want)
+	}
+	t.Run("first", world)
+	goroutines, files, free := count()
+	for range 20 {
+		t.Run("next", world)
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		g, f, left := count()
+		if g <= goroutines && f <= files && left >= free-32<<20 {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d goroutines, %d descriptors and %d bytes free, before %d, %d and %d", g, f, left, goroutines, files, free)
+		}
+	}
 }

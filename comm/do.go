@@ -6,8 +6,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cpu"
 	"github.com/gccl-project/gccl/transport"
 )
@@ -27,6 +29,7 @@ type run struct {
 	prepared *prepared
 	lane     int // of a pair; -1: a collective
 	nextLook time.Duration
+	timer    *time.Timer // of waiting for a call on device memory
 	elapsed  time.Duration
 }
 
@@ -139,6 +142,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	var some [16]*run
 	runs := some[:0]
 	var errs []error
+	held := holdDevice(calls)
 	for i := range calls {
 		r, _, err := calls[i].Comm.start(&calls[i], false)
 		if err != nil {
@@ -146,6 +150,9 @@ func Group(ctx context.Context, calls ...Call) error {
 		} else {
 			runs = append(runs, r)
 		}
+	}
+	if held != nil {
+		held.Release()
 	}
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
@@ -188,7 +195,10 @@ func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
 	if err := c.checkShape(own); err != nil {
 		return r, false, err
 	}
-	sig := signature{own.Kind, own.DType, own.RedOp, c.inPlace(own), own.Count, own.Root, own.Algorithm}
+	if own.Factor.At != nil {
+		return r, false, argument("%v: its factor is in a GPU's memory, the numbers are not", own)
+	}
+	sig := signature{own.Kind, own.DType, own.RedOp, c.inPlace(own), own.Count, own.Root, own.Algorithm, own.Factor.Set}
 	p, err := c.prepare(sig, own)
 	if err != nil {
 		return r, false, err
@@ -208,7 +218,7 @@ func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
 func (c *Comm) again(p *prepared, call *Call) bool {
 	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
 	return p.kind == call.Kind && p.count == call.Count && p.dtype == call.DType && p.redop == call.RedOp && p.root == call.Root &&
-		p.signature.algorithm == call.Algorithm && (call.Comm == nil || call.Comm == c) &&
+		p.signature.algorithm == call.Algorithm && p.scaled == call.Factor.Set && call.Factor.At == nil && (call.Comm == nil || call.Comm == c) &&
 		call.Src.Bytes >= p.src && call.Dst.Bytes >= p.dst && (src != 0 || p.src == 0) && (dst != 0 || p.dst == 0) &&
 		call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
 		p.inPlace == c.inPlace(call) && (p.inPlace || src >= dst+uintptr(p.dst) || dst >= src+uintptr(p.src) || p.src == 0 || p.dst == 0)
@@ -266,7 +276,7 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 func (r *run) fill(p *prepared, call *Call) {
 	r.started, r.lane, r.nextLook, r.elapsed = true, -1, firstLook, 0
 	inShared, outShared := r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
-	if r.prepared == p && p.post == nil { // as its last call was
+	if r.prepared == p && p.post == nil && !p.scaled { // as its last call was
 		r.call.Src, r.call.Dst = call.Src, call.Dst
 		for i := range r.parts {
 			t := &r.parts[i]
@@ -280,11 +290,15 @@ func (r *run) fill(p *prepared, call *Call) {
 		r.Call.Note = r
 	}
 	r.parts, r.tasks = r.parts[:p.lanes], r.tasks[:p.lanes]
+	factor := p.factor
+	if p.scaled {
+		factor = call.Factor.Value
+	}
 	for i := range r.parts {
 		r.parts[i] = engine.Task{
 			Plan: p.plan, Layout: p.layout, First: i, Stride: p.lanes,
 			In: call.Src.Ptr, Out: call.Dst.Ptr, InShared: inShared, OutShared: outShared,
-			Fold: p.fold, PreMul: p.preMul, Factor: p.factor,
+			Fold: p.fold, PreMul: p.preMul, Factor: factor,
 		}
 		r.tasks[i] = &r.parts[i]
 	}
@@ -309,7 +323,11 @@ func (r *run) trivial(p *prepared) error {
 	r.seq = c.seq
 	c.recent[r.seq%remembered] = entry{r.seq, p, nil}
 	c.mu.Unlock()
-	if c.port == nil && p.dst > 0 && r.call.Dst.Ptr != r.call.Src.Ptr {
+	switch {
+	case c.port != nil || p.dst == 0:
+	case p.scaled:
+		p.preMul(r.call.Dst.Ptr, []unsafe.Pointer{r.call.Src.Ptr}, p.outs, 0, r.call.Factor.Value)
+	case r.call.Dst.Ptr != r.call.Src.Ptr:
 		cpu.Copy(r.call.Dst.Ptr, r.call.Src.Ptr, int(p.dst))
 	}
 	return nil
@@ -350,6 +368,8 @@ func (c *Comm) checkShape(call *Call) error {
 		return argument("%v has no root, but Root is %d", call.Kind, call.Root)
 	case !call.RedOp.Valid():
 		return argument("unknown reduction %d", call.RedOp)
+	case call.Factor.Set && (call.Kind.pointToPoint() || !collective.Kind(call.Kind).Reduces() || call.Kind == KindBarrier || call.RedOp != kernels.Sum || !call.DType.IsFloat()):
+		return argument("%v: a factor goes with a sum of floating-point numbers alone", call)
 	}
 	return nil
 }

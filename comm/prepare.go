@@ -22,6 +22,7 @@ type signature struct {
 	count     int
 	root      int
 	algorithm string // asked for; may be empty
+	scaled    bool   // by factors of the ranks' own
 }
 
 // prepared is a signature made ready: what Do needs beside the memory. It is immutable.
@@ -36,7 +37,7 @@ type prepared struct {
 	layout collective.Layout
 	fold   cpu.Reduce
 	preMul cpu.PreMulReduce
-	factor float64
+	factor float64                                        // of an average
 	post   func(dst unsafe.Pointer, n int, divisor int64) // of an integer average
 	outs   int                                            // elements that post runs over
 }
@@ -53,6 +54,7 @@ type planCache struct {
 	plans    map[planKey]*collective.Plan
 	bytes    int
 	prepared map[signature]*prepared
+	onDevice map[signature]*prepared // of calls on device memory
 }
 
 type planKey struct {
@@ -170,6 +172,10 @@ func (p *prepared) reduction(device cpu.Implementation, ranks int) (err error) {
 	if p.fold, err = device.Reducer(p.dtype, p.redop); err != nil {
 		return argument("%w", err)
 	}
+	if p.scaled {
+		p.preMul, err = device.PreMul(p.dtype)
+		return err
+	}
 	if p.redop != kernels.Avg {
 		return nil
 	}
@@ -213,6 +219,9 @@ func (p *prepared) sum() uint32 {
 		h.Write(b[:])
 	}
 	h.Write([]byte(p.algorithm))
+	if p.scaled {
+		h.Write([]byte{1})
+	}
 	return h.Sum32()
 }
 

@@ -16,10 +16,11 @@ type agreed struct {
 	Count     int
 	Root      int
 	Algorithm string
+	Scaled    bool `json:",omitempty"` // Factor is set
 }
 
 func (a agreed) String() string {
-	c := Call{Kind: a.Kind, DType: a.DType, RedOp: a.RedOp, Count: a.Count, Root: a.Root}
+	c := Call{Kind: a.Kind, DType: a.DType, RedOp: a.RedOp, Count: a.Count, Root: a.Root, Factor: kernels.Factor{Set: a.Scaled}}
 	if a.Algorithm == "" {
 		return c.String()
 	}
@@ -27,7 +28,7 @@ func (a agreed) String() string {
 }
 
 func (p *prepared) agreed() agreed {
-	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm}
+	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm, Scaled: p.scaled}
 	if collective.Kind(p.kind).Reduces() {
 		a.RedOp = p.redop
 	}

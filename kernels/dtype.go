@@ -11,18 +11,20 @@ import (
 type DType uint8
 
 // The data types. Float16 is IEEE 754 binary16 ([Half]), Bfloat16 is the upper half of a float32
-// ([BFloat16]).
+// ([BFloat16]); Float8e4m3 is [Float8E4M3], Float8e5m2 is [Float8E5M2].
 const (
-	Int8     DType = 0
-	Uint8    DType = 1
-	Int32    DType = 2
-	Uint32   DType = 3
-	Int64    DType = 4
-	Uint64   DType = 5
-	Float16  DType = 6
-	Float32  DType = 7
-	Float64  DType = 8
-	Bfloat16 DType = 9
+	Int8       DType = 0
+	Uint8      DType = 1
+	Int32      DType = 2
+	Uint32     DType = 3
+	Int64      DType = 4
+	Uint64     DType = 5
+	Float16    DType = 6
+	Float32    DType = 7
+	Float64    DType = 8
+	Bfloat16   DType = 9
+	Float8e4m3 DType = 10
+	Float8e5m2 DType = 11
 )
 
 // dtypes describes each DType at its own index: nccl-tests' name first, then what else is accepted.
@@ -32,16 +34,18 @@ var dtypes = [...]struct {
 	name    string
 	aliases string
 }{
-	Int8:     {1, false, "int8", "i8 char"},
-	Uint8:    {1, false, "uint8", "u8 uchar byte"},
-	Int32:    {4, false, "int32", "i32 int"},
-	Uint32:   {4, false, "uint32", "u32 uint"},
-	Int64:    {8, false, "int64", "i64"},
-	Uint64:   {8, false, "uint64", "u64"},
-	Float16:  {2, true, "half", "float16 fp16 f16"},
-	Float32:  {4, true, "float", "float32 fp32 f32"},
-	Float64:  {8, true, "double", "float64 fp64 f64"},
-	Bfloat16: {2, true, "bfloat16", "bf16"},
+	Int8:       {1, false, "int8", "i8 char"},
+	Uint8:      {1, false, "uint8", "u8 uchar byte"},
+	Int32:      {4, false, "int32", "i32 int"},
+	Uint32:     {4, false, "uint32", "u32 uint"},
+	Int64:      {8, false, "int64", "i64"},
+	Uint64:     {8, false, "uint64", "u64"},
+	Float16:    {2, true, "half", "float16 fp16 f16"},
+	Float32:    {4, true, "float", "float32 fp32 f32"},
+	Float64:    {8, true, "double", "float64 fp64 f64"},
+	Bfloat16:   {2, true, "bfloat16", "bf16"},
+	Float8e4m3: {1, true, "f8e4m3", "float8e4m3 fp8_e4m3 e4m3"},
+	Float8e5m2: {1, true, "f8e5m2", "float8e5m2 fp8_e5m2 e5m2"},
 }
 
 // DTypes returns all data types in ascending order. The slice is the caller's.
@@ -68,7 +72,7 @@ func (d DType) Size() int {
 func (d DType) IsFloat() bool { return d.Valid() && dtypes[d].float }
 
 // String returns nccl-tests' name of d: int8 uint8 int32 uint32 int64 uint64 half float double
-// bfloat16. A value that is not valid gives its number, as in "DType(77)".
+// bfloat16 f8e4m3 f8e5m2. A value that is not valid gives its number, as in "DType(77)".
 func (d DType) String() string {
 	if !d.Valid() {
 		return fmt.Sprintf("DType(%d)", uint8(d))

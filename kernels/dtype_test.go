@@ -29,6 +29,7 @@ func TestDTypes(t *testing.T) {
 		{kernels.Int64, "int64", 8, false}, {kernels.Uint64, "uint64", 8, false},
 		{kernels.Float16, "half", 2, true}, {kernels.Float32, "float", 4, true},
 		{kernels.Float64, "double", 8, true}, {kernels.Bfloat16, "bfloat16", 2, true},
+		{kernels.Float8e4m3, "f8e4m3", 1, true}, {kernels.Float8e5m2, "f8e5m2", 1, true},
 	}
 	equal(t, len(kernels.DTypes()), len(want))
 	for i, d := range kernels.DTypes() {
@@ -63,12 +64,13 @@ func TestParseDType(t *testing.T) {
 		"float16": kernels.Float16, "fp16": kernels.Float16, "FP16": kernels.Float16, "Half": kernels.Float16,
 		"float32": kernels.Float32, "f32": kernels.Float32, "fp32": kernels.Float32,
 		"float64": kernels.Float64, "f64": kernels.Float64, "bf16": kernels.Bfloat16, "BF16": kernels.Bfloat16,
+		"fp8_e4m3": kernels.Float8e4m3, "e5m2": kernels.Float8e5m2,
 	} {
 		got, err := kernels.ParseDType(name)
 		equal(t, got, want, name, err)
 		equal(t, err, nil, name)
 	}
-	for _, name := range []string{"", " ", "int16", "float8", "fp8_e4m3", "int32 ", "i8 char", "DType(3)", "3"} {
+	for _, name := range []string{"", " ", "int16", "float8", "f8", "int32 ", "i8 char", "DType(3)", "3"} {
 		_, err := kernels.ParseDType(name)
 		var value *kernels.ValueError
 		if !errors.As(err, &value) || !errors.Is(err, kernels.ErrInvalid) {

@@ -25,6 +25,8 @@ func TestDTypeOf(t *testing.T) {
 	equal(t, kernels.DTypeOf[float32](), kernels.Float32)
 	equal(t, kernels.DTypeOf[float64](), kernels.Float64)
 	equal(t, kernels.DTypeOf[kernels.BFloat16](), kernels.Bfloat16)
+	equal(t, kernels.DTypeOf[kernels.Float8E4M3](), kernels.Float8e4m3)
+	equal(t, kernels.DTypeOf[kernels.Float8E5M2](), kernels.Float8e5m2)
 	equal(t, kernels.DTypeOf[celsius](), kernels.Float32)
 	equal(t, kernels.DTypeOf[userID](), kernels.Int32)
 	equal(t, kernels.DTypeOf[flags](), kernels.Uint8)
@@ -34,7 +36,7 @@ func TestDTypeOf(t *testing.T) {
 func TestDTypeOfAllocatesNothing(t *testing.T) {
 	var d kernels.DType
 	equal(t, testing.AllocsPerRun(100, func() {
-		d += kernels.DTypeOf[kernels.Half]() + kernels.DTypeOf[kernels.BFloat16]() + kernels.DTypeOf[celsius]()
+		d += kernels.DTypeOf[kernels.Half]() + kernels.DTypeOf[kernels.BFloat16]() + kernels.DTypeOf[kernels.Float8E5M2]() + kernels.DTypeOf[celsius]()
 	}), 0)
 }
 

@@ -94,7 +94,7 @@ var mayUnsafe = []string{
 	"collective/gpu/", // device addresses, which it adds up and never follows
 	"comm/alloc.go", "comm/do.go", "comm/prepare.go",
 	"topology/nvml/library.go",
-	"kernels/mem.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",
+	"kernels/mem.go", "kernels/factor.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",
 	"transport/transport.go", "transport/transporttest/",
 	"transport/mem/", "transport/shm/", "transport/tcp/",
 	"transport/verbs/", "transport/p2p/", "kernels/cuda/", "cmd/libnccl/", "tests/gpu/nccl/",

@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective"
-	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
@@ -75,40 +74,40 @@ func forget(l *links) {
 	}
 }
 
-// across queues a call by kernels that wait for each other, where that is the fastest way. It reports false if it is not, and nothing
-// was queued. Of what every rank calls it has been found that it fits.
-func (c *Communicator) across(calls []Call) (bool, error) {
-	l := c.links
-	if l == nil || calls[0].Algorithm != "" || calls[0].scales() && calls[0].RedOp != kernels.Avg {
-		return false, nil
+// choose picks the way of a collective, or of messages.
+func (c *Communicator) choose(jobs []job) crossing {
+	calls := jobs[0].calls
+	switch {
+	case calls == nil:
+		return c.links.chooseMessages(jobs)
+	case calls[0].Algorithm != "" || calls[0].Factor.Set: // no kernel that crosses has a factor for each rank
+		return byEvents
 	}
-	how := l.choose(calls)
-	if how == byEvents {
-		return false, nil
-	}
-	for r := range calls {
-		c.streams[r] = calls[r].Stream
-	}
-	for i := range c.sites {
-		c.sites[i].take(c.streams, ^uint64(0))
-	}
-	if ok, err := l.write(how, calls); !ok || err != nil {
+	return c.links.choose(calls)
+}
+
+// across queues a collective, or messages that touch no memory of each other's, by kernels that wait for each other. It reports false if
+// they do not fit, and nothing was queued.
+func (c *Communicator) across(how crossing, jobs []job) (bool, error) {
+	l, calls := c.links, jobs[0].calls
+	c.build.reset()
+	c.take(jobs)
+	if calls == nil {
+		if !l.writeMessages(how, jobs) {
+			return false, nil
+		}
+	} else if ok, err := l.write(how, calls); !ok || err != nil {
 		return false, err
 	}
 	if err := l.launch(how); err != nil {
 		return true, c.stuck(err)
 	}
-	if !calls[0].divides() {
+	if calls == nil || !calls[0].divides() {
 		return true, nil
 	}
-	m, err := c.lower(shape{kind: calls[0].Kind, root: calls[0].Root, algorithm: c.algorithm(&calls[0])})
-	if err != nil {
-		return true, err
-	}
-	c.build.begin(m, calls)
 	for i := range c.sites {
-		c.build.used = 0
-		if err := c.build.divide(c.sites[i].device, c.devices, m); err != nil {
+		c.build.reset()
+		if err := c.build.after(c.sites[i].device, c.devices, jobs, jobs[0].stage); err != nil {
 			return true, err
 		}
 		if err := c.sites[i].launch(c.build.programs()); err != nil {
@@ -118,32 +117,10 @@ func (c *Communicator) across(calls []Call) (bool, error) {
 	return true, nil
 }
 
-// acrossMessages is across for messages; the streams of those who take part are known.
-func (c *Communicator) acrossMessages(ts []Transfer, part uint64) (bool, error) {
-	l := c.links
-	if l == nil {
-		return false, nil
-	}
-	for i := range c.sites {
-		c.sites[i].take(c.streams, part)
-	}
-	how := l.chooseMessages(ts)
-	if how == byEvents {
-		return false, nil
-	}
-	if !l.writeMessages(how, ts) {
-		return false, nil
-	}
-	if err := l.launch(how); err != nil {
-		return true, c.stuck(err)
-	}
-	return true, nil
-}
-
 // stuck ends what some GPUs have begun and others have not got.
 func (c *Communicator) stuck(err error) error {
 	err = errors.Join(fmt.Errorf("gpu: some GPUs got their part of a call and others not: %w", err), c.links.end())
-	c.fail(err)
+	c.refuse(err)
 	return err
 }
 
@@ -178,7 +155,8 @@ func (l *links) launch(how crossing) error {
 		if how == byCopies {
 			captured, err = l.launchCopies(i, waits)
 		} else {
-			captured, err = s.device.LaunchWire(wire, s.lead, s.others, s.join, waits, l.done[i])
+			others, join := s.between()
+			captured, err = s.device.LaunchWire(wire, s.lead, others, join, waits, l.done[i])
 		}
 		if err != nil {
 			return err
@@ -237,11 +215,11 @@ func (l *links) write(how crossing, calls []Call) (bool, error) {
 }
 
 // writeMessages is write for messages.
-func (l *links) writeMessages(how crossing, ts []Transfer) bool {
+func (l *links) writeMessages(how crossing, jobs []job) bool {
 	if how == byLines {
 		l.plan.begin(l, nil)
-		for _, t := range ts {
-			if t.Bytes > 0 {
+		for i := range jobs {
+			if t := &jobs[i].transfer; t.Bytes > 0 {
 				l.plan.message(t.From, t.To, t.Dst, t.Src, t.Bytes)
 			}
 		}
@@ -249,7 +227,8 @@ func (l *links) writeMessages(how crossing, ts []Transfer) bool {
 		return ok && err == nil && !l.plan.full
 	}
 	return l.writeCopies(how, func(add func(from, to int, dst, src unsafe.Pointer, bytes int64)) {
-		for _, t := range ts {
+		for i := range jobs {
+			t := &jobs[i].transfer
 			add(t.From, t.To, t.Dst, t.Src, t.Bytes)
 		}
 	})

@@ -46,13 +46,13 @@ func (s *sample) wantBySites(l *links, r int) []byte {
 	}
 	parts := *s
 	parts.ranks, parts.inputs = len(l.sites), nil
-	for _, site := range l.sites {
-		one := *s
+	for i := range l.sites {
+		one, ranks := *s, l.sites[i].ranks
 		one.inputs = nil
-		for _, k := range site.ranks {
+		for _, k := range ranks {
 			one.inputs = append(one.inputs, s.inputs[k])
 		}
-		parts.inputs = append(parts.inputs, one.foldAll(len(site.ranks), s.scales(), s.ranks))
+		parts.inputs = append(parts.inputs, one.foldAll(len(ranks), s.scales(), s.ranks))
 	}
 	all := parts.foldAll(len(l.sites), false, 0)
 	b := s.block()
@@ -71,6 +71,18 @@ func (s *sample) wantBySites(l *links, r int) []byte {
 		return out
 	}
 	return all
+}
+
+// foldsBySites returns the links of a communicator if a call of it is folded by sites, else nil.
+func foldsBySites(c *Communicator, calls []Call) *links {
+	if c.links == nil || calls[0].DType >= kernels.Float8e4m3 { // which no kernel folds that crosses links
+		return nil
+	}
+	switch c.choose([]job{{calls: calls}}) {
+	case byLines, byTwoShotLines, byPush:
+		return c.links
+	}
+	return nil
 }
 
 // foldAll folds whole inputs of n ranks, scaled by 1/by or not.
@@ -107,6 +119,68 @@ func (s *sample) foldAll(n int, scaled bool, by int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
 }
 
+// crossed is a communicator of two ranks on two sites, without a GPU.
+func crossed() *Communicator {
+	const n = 2
+	l := &links{sites: []site{{ranks: []int{0}}, {ranks: []int{1}}}, siteOf: []int{0, 1}, crowd: 1, stages: make([]stage, n), at: make([]unsafe.Pointer, n),
+		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
+	return &Communicator{ranks: n, links: l, moves: map[shape]*Moves{}, devices: make([]*cuda.Device, n), streams: make([]cuda.Stream, n)}
+}
+
+// What crosses the links by kernels, and what goes between events: what names an algorithm, has factors of the ranks' own, stays on a
+// GPU, or is of a type that no kernel there folds.
+func TestWhatCrosses(t *testing.T) {
+	c := crossed()
+	sum := Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}
+	named, scaled, long := sum, sum, sum
+	named.Algorithm, scaled.Factor, long.Count = "twoshot", kernels.FactorOf(2), 64<<20
+	barrier := Call{Kind: collective.Barrier}
+	for _, row := range []struct {
+		name string
+		call Call
+		want crossing
+	}{{"short", sum, byLines}, {"long", long, byPush}, {"barrier", barrier, byLines}, {"an algorithm", named, byEvents}, {"factors", scaled, byEvents}} {
+		require.Equal(t, row.want, c.choose([]job{{calls: []Call{row.call, row.call}}}), row.name)
+	}
+	away, home := job{transfer: Transfer{From: 0, To: 1, Bytes: 100}}, job{transfer: Transfer{From: 1, To: 1, Bytes: 100}}
+	require.Equal(t, byLines, c.choose([]job{home, away}))
+	require.Equal(t, byEvents, c.choose([]job{home, home}))
+	later, other := away, job{calls: []Call{sum, sum}}
+	later.stage = 1
+	require.Equal(t, 2, stretch([]job{away, home, later, away}), "what reads what another one writes comes after it")
+	require.Equal(t, 1, stretch([]job{away, other, away}))
+	require.Equal(t, 1, stretch([]job{other, other}))
+	for dtype, fits := range map[kernels.DType]bool{kernels.Bfloat16: true, kernels.Float8e4m3: false, kernels.Float8e5m2: false} {
+		calls := callsAt(Call{Kind: sum.Kind, DType: dtype, Count: 1 << 10}, 2)
+		for _, how := range []crossing{byLines, byPush} {
+			ok, err := c.links.write(how, calls)
+			require.NoError(t, err)
+			require.Equal(t, fits, ok, "%v", dtype)
+		}
+	}
+}
+
+// What a Hold has wait when kernels are ended is not done, and its tickets say so.
+func TestAbortRefusesWhatIsHeld(t *testing.T) {
+	c := crossed()
+	c.links.stages = nil // there is nothing to end
+	c.Hold()
+	var tickets []Ticket
+	for r, call := range callsAt(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}, 2) {
+		ticket, err := c.Start(r, call)
+		require.NoError(t, err)
+		require.False(t, ticket.Queued())
+		tickets = append(tickets, ticket)
+	}
+	c.Abort(errors.New("the test wants it"))
+	for _, ticket := range tickets {
+		require.ErrorContains(t, ticket.Outcome(), "the test wants it")
+	}
+	c.Release()
+	_, err := c.Start(0, Call{Kind: collective.Barrier})
+	require.ErrorContains(t, err, "the test wants it")
+}
+
 // TestAcross is every kind × type × operator over several GPUs, or handles of one, by every way, at awkward counts, in place and
 // unaligned in turn, to the bit.
 func TestAcross(t *testing.T) {
@@ -138,11 +212,8 @@ func TestAcross(t *testing.T) {
 						s := sampleOf(call, row.ranks, variant/5)
 						calls := s.lay(g)
 						g.waitAll()
-						how := c.links.choose(calls)
-						done[how]++
-						if how == byLines || how == byTwoShotLines || how == byPush {
-							s.bySites = c.links
-						}
+						done[c.links.choose(calls)]++
+						s.bySites = foldsBySites(c, calls)
 						require.NoError(t, c.Group(calls), "%s", s)
 						s.check(g, calls)
 					}

@@ -38,11 +38,13 @@ func TestProgramsAreCut(t *testing.T) {
 			m, err := c.lower(shape{kind: kind, algorithm: c.algorithm(&calls[0])})
 			require.NoError(t, err)
 			c.build.begin(m, calls)
-			for _, phase := range m.Phases {
-				require.NoError(t, c.build.phase(d, devices, phase), "%v of %d", kind, ranks)
-			}
-			if calls[0].divides() {
-				require.NoError(t, c.build.divide(d, devices, m))
+			jobs := []job{{calls: calls, moves: m}}
+			for _, r := range c.rounds(jobs) {
+				if r.after {
+					require.NoError(t, c.build.after(d, devices, jobs, r.stage), "%v of %d", kind, ranks)
+				} else {
+					require.NoError(t, c.build.round(d, devices, jobs, r), "%v of %d", kind, ranks)
+				}
 			}
 			ps, instrs := c.build.programs(), 0
 			for i := range ps {
@@ -77,7 +79,7 @@ func BenchmarkPrograms(b *testing.B) {
 					b.Fatal(err)
 				}
 				c.build.begin(m, calls)
-				if err := c.build.phase(d, devices, m.Phases[0]); err != nil {
+				if err := c.build.round(d, devices, []job{{calls: calls, moves: m}}, round{}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 // A Call is one rank's part of a collective, on device memory. What Src and Dst hold, in blocks of Count elements, is said by
 // collective.Kind.Blocks; a buffer that the kind or the rank has no use for is nil. In place, Dst is Src, in an all-gather Src is
 // Dst's block of the rank, in a reduce-scatter Dst is Src's; any other overlap is the caller's mistake. Buffers are aligned to
-// the element's size. All ranks agree on everything but Dst, Src and Stream.
+// the element's size. All ranks agree on everything but Dst, Src, Stream and the value of Factor.
 type Call struct {
 	Kind      collective.Kind
 	DType     kernels.DType
@@ -20,17 +20,31 @@ type Call struct {
 	Count     int
 	Root      int
 	Algorithm string // a name of collective.Catalog; empty: the one that moves the fewest bytes
-	Dst, Src  unsafe.Pointer
-	Stream    cuda.Stream
+	// Factor is what the rank multiplies its own input by in a Sum of floating-point numbers. All ranks have one or none has, in memory
+	// of the GPU or not; its value is each rank's own. In memory it is read when the work is done.
+	Factor   kernels.Factor
+	Dst, Src unsafe.Pointer
+	Stream   cuda.Stream
 }
 
 // same reports whether two ranks' calls fit together.
 func (c *Call) same(o *Call) bool {
-	return c.Kind == o.Kind && c.DType == o.DType && c.RedOp == o.RedOp && c.Count == o.Count && c.Root == o.Root && c.Algorithm == o.Algorithm
+	return c.Kind == o.Kind && c.DType == o.DType && c.RedOp == o.RedOp && c.Count == o.Count && c.Root == o.Root && c.Algorithm == o.Algorithm &&
+		c.Factor.Set == o.Factor.Set && (c.Factor.At == nil) == (o.Factor.At == nil)
 }
 
 func (c *Call) String() string {
-	return fmt.Sprintf("%v of %d %v %v, root %d %s", c.Kind, c.Count, c.DType, c.RedOp, c.Root, c.Algorithm)
+	s := fmt.Sprintf("%v of %d %v %v, root %d", c.Kind, c.Count, c.DType, c.RedOp, c.Root)
+	switch {
+	case c.Factor.At != nil:
+		s += ", by a factor in GPU memory"
+	case c.Factor.Set:
+		s += fmt.Sprintf(", by %v", c.Factor.Value)
+	}
+	if c.Algorithm != "" {
+		s += " by " + c.Algorithm
+	}
+	return s
 }
 
 // check returns an error that names what makes no sense, whoever else calls.
@@ -46,6 +60,9 @@ func (c *Call) check(ranks int) error {
 	}
 	if c.Kind == collective.Barrier && c.Count != 0 {
 		return fmt.Errorf("gpu: a barrier of %d elements, want 0", c.Count)
+	}
+	if c.Factor.Set && (!c.Kind.Reduces() || c.Kind == collective.Barrier || c.RedOp != kernels.Sum || !c.DType.IsFloat()) {
+		return fmt.Errorf("gpu: %v: a factor goes with a sum of floating-point numbers alone: %w", c, kernels.ErrInvalid)
 	}
 	ins, outs := c.Kind.Blocks(ranks)
 	return c.layout(1).Check(max(ins, outs))
@@ -70,9 +87,9 @@ func (c *Call) inPlace(rank int) bool {
 	return c.Dst == c.Src
 }
 
-// scales reports whether the operands are multiplied by a factor: the average of floating-point numbers.
+// scales reports whether the operands are multiplied by a factor: their ranks', or for an average of floating-point numbers 1/n.
 func (c *Call) scales() bool {
-	return c.Kind.Reduces() && c.Kind != collective.Barrier && c.RedOp == kernels.Avg && c.DType.IsFloat()
+	return c.Factor.Set || c.Kind.Reduces() && c.Kind != collective.Barrier && c.RedOp == kernels.Avg && c.DType.IsFloat()
 }
 
 // divides reports whether the results are divided: the average of integers.

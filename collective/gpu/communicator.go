@@ -22,13 +22,23 @@ type Communicator struct {
 
 	mu       sync.Mutex     // of what follows: calls are queued one after the other, so that all streams see them in one order
 	meetings []*meeting     // that wait for ranks, in the order of calls
+	spare    []*meeting     // that nobody has a ticket of
 	posted   map[way][]half // messages that wait for their other end
 	err      error          // why no more calls are taken
 	closed   bool
+	checked  Call // what is being checked: on the stack it would not stay
 	moves    map[shape]*Moves
+	hot      shape // of the last call: to compare takes less than to look up
+	hotMoves *Moves
 	build    builder
-	streams  []cuda.Stream // of the call at hand, by rank
+	streams  []cuda.Stream // of the batch at hand, by rank
 	active   []*site       // its sites
+
+	held    int        // Holds that have not been released
+	batch   []job      // that are queued by the last Release
+	waiting []*meeting // of each of them
+	part    uint64     // ranks that take part in the batch
+	turns   []round
 }
 
 // shape is what moves depend on.
@@ -50,12 +60,16 @@ func New(devices []*cuda.Device) (*Communicator, error) {
 		return nil, fmt.Errorf("gpu: %d ranks, want 1…%d", len(devices), MaxRanks)
 	}
 	c := &Communicator{ranks: len(devices), devices: slices.Clone(devices), moves: map[shape]*Moves{}, streams: make([]cuda.Stream, len(devices))}
+	siteOf := make([]int, len(devices))
 	for r, d := range devices {
-		i := slices.IndexFunc(c.sites, func(s site) bool { return s.device == d })
+		i := slices.Index(devices[:r], d)
 		if i < 0 {
 			i = len(c.sites)
 			c.sites = append(c.sites, site{device: d})
+		} else {
+			i = siteOf[i]
 		}
+		siteOf[r] = i
 		c.sites[i].ranks = append(c.sites[i].ranks, r)
 	}
 	for i := range c.sites {
@@ -105,116 +119,75 @@ func (c *Communicator) Group(calls []Call) error {
 	if c.err != nil {
 		return c.err
 	}
-	return c.queue(calls)
-}
-
-func (c *Communicator) queue(calls []Call) error {
-	if err := calls[0].check(c.ranks); err != nil {
+	c.flush()
+	if slices.Equal(calls, c.build.last) {
+		return c.again()
+	}
+	if err := c.check(0, &calls[0]); err != nil {
 		return err
 	}
+	j, err := c.prepare(calls)
+	if err != nil || j.moves == nil {
+		return err
+	}
+	c.include(&j)
+	c.batch = append(c.batch, j)
+	err = c.run(c.batch)
+	clear(c.batch)
+	c.batch, c.part = c.batch[:0], 0
+	return err
+}
+
+// Behind looks at the oldest launch that is not done, of those that several streams take part in and no graph captures. It returns its
+// number and the ranks whose streams have not come to it while the others' wait, or ranks nil when all is done. It does not wait,
+// neither for the GPU nor for a launch that the driver does not take because too many are queued. From the first look on launches are
+// told apart, unless the host is too far ahead of the GPU: then the ranks are more than those that are late. So they may be over several
+// GPUs: the first rank of one that waits for another is named as well.
+func (c *Communicator) Behind() (launch uint64, ranks []int) {
+	for i := range c.sites {
+		n, late := c.sites[i].behind()
+		launch = max(launch, n)
+		ranks = append(ranks, late...)
+	}
+	return launch, ranks
+}
+
+// check returns an error that names what makes no sense in a rank's call, whoever else calls.
+func (c *Communicator) check(rank int, call *Call) error {
+	if err := call.check(c.ranks); err != nil {
+		return err
+	}
+	if call.Kind.Reduces() && call.DType.Size() == 1 {
+		for i := range c.sites {
+			if err := c.sites[i].device.Folds(call.DType); err != nil {
+				return fmt.Errorf("gpu: rank %d: %v: %w", rank, call, err)
+			}
+		}
+	}
+	return nil
+}
+
+// prepare makes a job of all ranks' calls; without moves there is nothing to do. The lock is held.
+func (c *Communicator) prepare(calls []Call) (j job, err error) {
 	s := shape{kind: calls[0].Kind, root: calls[0].Root, algorithm: c.algorithm(&calls[0]), scale: calls[0].scales()}
 	for r := range calls {
 		if !calls[r].same(&calls[0]) {
-			return &MismatchError{r, 0, calls[r].String(), calls[0].String()}
+			return j, &MismatchError{r, 0, calls[r].String(), calls[0].String()}
 		}
 		if calls[r].inPlace(r) {
 			s.inPlace |= 1 << r
 		}
 	}
+	j.calls = calls
 	if calls[0].Count == 0 && s.kind != collective.Barrier {
-		return nil
+		return j, nil
 	}
-	if done, err := c.across(calls); done || err != nil {
-		return err
-	}
-	m, err := c.lower(s)
-	if err != nil {
-		return err
-	}
-	for r := range calls {
-		c.streams[r] = calls[r].Stream
-	}
-	c.build.begin(m, calls)
-	err = c.run(^uint64(0), len(m.Phases), func(d *cuda.Device, phase int) error {
-		if phase < len(m.Phases) {
-			return c.build.phase(d, c.devices, m.Phases[phase])
-		}
-		if calls[0].divides() {
-			return c.build.divide(d, c.devices, m)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("gpu: %v: %w", &calls[0], err)
-	}
-	return nil
+	j.moves, err = c.lower(s)
+	return j, err
 }
 
-// run queues phases of work between the streams of the ranks that take part, and after them what needs no other GPU. add has the
-// builder make a device's programs of a phase, or of what comes after the last.
-func (c *Communicator) run(part uint64, phases int, add func(d *cuda.Device, phase int) error) error {
-	c.active = c.active[:0]
-	for i := range c.sites {
-		if c.sites[i].take(c.streams, part) {
-			c.active = append(c.active, &c.sites[i])
-		}
-	}
-	if len(c.active) == 1 {
-		s := c.active[0]
-		for phase := range phases + 1 {
-			if err := add(s.device, phase); err != nil {
-				return err
-			}
-		}
-		return s.launch(c.build.programs())
-	}
-	for _, s := range c.active {
-		if err := s.launch(nil); err != nil {
-			return err
-		}
-	}
-	for phase := range phases + 1 {
-		if err := c.meet(); err != nil {
-			return err
-		}
-		for _, s := range c.active {
-			c.build.used = 0
-			if err := add(s.device, phase); err != nil {
-				return err
-			}
-			others := s.others
-			if phase < phases {
-				others = nil
-			}
-			if err := s.device.Launch(c.build.programs(), s.lead, others, s.join); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// meet has every GPU's leading stream wait for all others: the first one's waits for all, and they for it.
-func (c *Communicator) meet() error {
-	first := c.active[0]
-	for _, s := range c.active[1:] {
-		if err := s.device.Record(s.here, s.lead); err != nil {
-			return err
-		}
-		if err := first.device.WaitEvent(first.lead, s.here); err != nil {
-			return err
-		}
-	}
-	if err := first.device.Record(first.here, first.lead); err != nil {
-		return err
-	}
-	for _, s := range c.active[1:] {
-		if err := s.device.WaitEvent(s.lead, first.here); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// again queues what was queued last: to repeat a call on the same memory is common, and then its programs are there. The lock is held.
+func (c *Communicator) again() error { return c.active[0].launch(c.build.programs()) }
 
 // algorithm is the one asked for, or the one whose moves are fewest; on several GPUs, each of which does the moves of its ranks,
 // the fewest on each.
@@ -234,6 +207,17 @@ func (c *Communicator) algorithm(call *Call) string {
 
 // lower returns the moves of a shape, from the last time or made now.
 func (c *Communicator) lower(s shape) (*Moves, error) {
+	if c.hotMoves != nil && c.hot == s {
+		return c.hotMoves, nil
+	}
+	m, err := c.lookup(s)
+	if err == nil {
+		c.hot, c.hotMoves = s, m
+	}
+	return m, err
+}
+
+func (c *Communicator) lookup(s shape) (*Moves, error) {
 	if m := c.moves[s]; m != nil {
 		return m, nil
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -366,6 +368,7 @@ func TestUC01_MismatchOnGPU(t *testing.T) {
 // Making and closing communicators leaves no device memory behind, and one holds little.
 func TestUC12_CommunicatorsLeaveNothing(t *testing.T) {
 	d := cudatest.Open(t)
+	threads, files := runtime.NumGoroutine(), descriptors(t)
 	before, _, err := d.MemInfo()
 	require.NoError(t, err)
 	var held []*Communicator
@@ -386,6 +389,14 @@ func TestUC12_CommunicatorsLeaveNothing(t *testing.T) {
 	after, _, err := d.MemInfo()
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, after, before-32<<20)
+	require.LessOrEqual(t, runtime.NumGoroutine(), threads)
+	require.LessOrEqual(t, descriptors(t), files)
+}
+
+func descriptors(t *testing.T) int {
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(all)
 }
 
 func TestGroupDoesNotAllocate(t *testing.T) {

@@ -122,7 +122,7 @@ func (l *links) writeBulk(site int, p *cuda.Bulk) bool {
 func (l *links) launchCopies(site int, waits [2]cuda.Event) (captured bool, err error) {
 	s := &l.sites[site]
 	d, side, barrier := s.device, l.side[site], &l.bulk[site]
-	if err := d.Launch(nil, s.lead, s.others, s.join); err != nil { // the ranks' streams meet
+	if err := s.launch(nil); err != nil { // the ranks' streams meet
 		return false, err
 	}
 	if _, err := d.LaunchWire(barrier, s.lead, nil, nil, waits, l.done[site]); err != nil {
@@ -164,5 +164,6 @@ func (l *links) launchCopies(site int, waits [2]cuda.Event) (captured bool, err 
 			return false, err
 		}
 	}
-	return d.LaunchWire(barrier, s.lead, s.others, s.join, [2]cuda.Event{}, l.done[site])
+	others, join := s.between()
+	return d.LaunchWire(barrier, s.lead, others, join, [2]cuda.Event{}, l.done[site])
 }

@@ -92,12 +92,13 @@ func (l *links) far(pair int64, aligned bool) crossing {
 }
 
 // chooseMessages picks the way of messages: by the most between two sites.
-func (l *links) chooseMessages(ts []Transfer) crossing {
+func (l *links) chooseMessages(jobs []job) crossing {
 	n := len(l.sites)
 	var sums [cuda.MaxSites * cuda.MaxSites]int64
 	pair, mixed := int64(0), uintptr(0)
 	away := false
-	for _, t := range ts {
+	for i := range jobs {
+		t := &jobs[i].transfer
 		at := l.siteOf[t.From]*n + l.siteOf[t.To]
 		away = away || l.siteOf[t.From] != l.siteOf[t.To] && t.Bytes > 0
 		sums[at] += t.Bytes

@@ -37,8 +37,20 @@
 //	defer c.Close()
 //	err = c.Group(calls) // one call a rank; queued on the ranks' streams when it returns
 //
+// Calls that are made between Communicator.Hold and Release are queued together: those that use one kernel share its launch, and the
+// streams meet once for all. Calls that touch memory which another one writes are done in the order in which they were made. Between linked
+// GPUs messages that follow each other share a launch, and a collective has its own, unless the streams meet by events.
+//
+// A rank multiplies its input by a Factor of its own before a sum, of a value that the host knows, or that lies in GPU memory and is read
+// when the work is done. Between GPUs such a call, and a sum of a type of 8-bit floating-point numbers, is done between events.
+//
+// Nothing here waits for a GPU, so a rank that is late is late on the host, and Missing names it; or its stream does not come to what was
+// queued, and Behind names it. Work that is queued cannot be taken back, but by Abort between linked GPUs: it is done once that stream goes
+// on. The driver queues about a thousand things; who is ahead by more waits in a call until the GPU has come on.
+//
 // A rank whose stream is captured in a graph takes part if the streams of all ranks on its GPU are captured in the same one, and where
-// GPUs meet by events those of all ranks; captured apart, the driver refuses the call. A replay does what was captured, on the memory that was given.
+// GPUs meet by events those of all ranks; captured apart, the driver refuses the call. A replay does what was captured, on the memory that
+// was given.
 //
 // All memory of a call must be reachable from all its devices and stay until the call's stream has come so far.
 package gpu

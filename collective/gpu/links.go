@@ -77,7 +77,7 @@ func (l *links) open(d *cuda.Device) error {
 	if err != nil {
 		return err
 	}
-	aborter, err := d.NewUrgentStream()
+	aborter, err := d.NewPriorityStream()
 	l.aborter = append(l.aborter, aborter)
 	if err != nil {
 		return err

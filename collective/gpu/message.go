@@ -59,7 +59,9 @@ func (c *Communicator) Post(m Message) (Ticket, error) {
 	theirs := way{mine.from, mine.to, !mine.send}
 	waiting := c.posted[theirs]
 	if len(waiting) == 0 {
-		h := half{m, &meeting{done: make(chan struct{})}}
+		h := half{m, c.newMeeting()}
+		h.m.tickets++
+		h.m.peer = m.Peer
 		if c.posted == nil {
 			c.posted = map[way][]half{}
 		}
@@ -67,18 +69,24 @@ func (c *Communicator) Post(m Message) (Ticket, error) {
 		return Ticket{c, h.m}, nil
 	}
 	other := waiting[0]
+	other.m.tickets++
 	if c.posted[theirs] = waiting[1:]; len(waiting) == 1 {
 		delete(c.posted, theirs)
 	}
 	if other.Count != m.Count || other.DType != m.DType {
 		other.m.err = &MismatchError{other.Rank, m.Rank, other.Message.String(), m.String()}
+		c.finish(other.m)
 	} else {
 		from, to := &m, &other.Message
 		if !m.Send {
 			from, to = to, from
 		}
-		other.m.err = c.transfer([]Transfer{{From: from.Rank, To: to.Rank, Src: from.Ptr, Dst: to.Ptr, Bytes: int64(m.Count) * int64(m.DType.Size()), FromStream: from.Stream, ToStream: to.Stream}})
+		t := Transfer{From: from.Rank, To: to.Rank, Src: from.Ptr, Dst: to.Ptr, Bytes: int64(m.Count) * int64(m.DType.Size()), FromStream: from.Stream, ToStream: to.Stream}
+		if other.m.err = t.check(c.ranks); other.m.err != nil {
+			c.finish(other.m)
+		} else {
+			c.enqueue(job{transfer: t}, other.m)
+		}
 	}
-	close(other.m.done)
 	return Ticket{c, other.m}, nil
 }

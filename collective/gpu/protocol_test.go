@@ -65,7 +65,7 @@ func (w *waiters) run(calls []Call, ranks []int, how protocol, blocks, threads i
 	for r := range calls {
 		streams[r] = calls[r].Stream
 	}
-	return w.d.Launch(ps, streams[0], streams[1:], w.c.sites[0].join)
+	return w.d.Launch(ps, streams[0], streams[1:], w.c.sites[0].joins[0])
 }
 
 func everybody(n int) []int {

@@ -113,7 +113,9 @@ type sample struct {
 	place  []bool   // in place, by rank
 	inputs [][]byte // of each rank; nil if it has none
 
-	bySites *links // not nil: the ranks of a site are folded first
+	bySites *links    // not nil: the ranks of a site are folded first
+	factors []float64 // by rank, if the call has them
+	fetched kernels.Mem
 }
 
 func newSample(call Call, ranks int, seed uint64) *sample {
@@ -178,6 +180,19 @@ func (s *sample) want(r int) []byte {
 		srcs[k] = unsafe.Pointer(&copied[0])
 	}
 	switch {
+	case s.factors != nil: // each product is rounded before the sum
+		f, err := cpu.PreMul(s.DType)
+		if err != nil {
+			panic(err)
+		}
+		for k := range srcs {
+			f(srcs[k], srcs[k:k+1], s.Count, 0, s.factors[k])
+		}
+		sum, err := cpu.Reducer(s.DType, kernels.Sum)
+		if err != nil {
+			panic(err)
+		}
+		sum(out, srcs, s.Count)
 	case s.scales():
 		f, err := cpu.PreMul(s.DType)
 		if err != nil {
@@ -233,6 +248,12 @@ func (s *sample) lay(g *rig) []Call {
 				}
 			}
 			g.up(r, c.Src, s.inputs[r])
+		}
+		if s.factors != nil {
+			c.Factor = kernels.FactorOf(s.factors[r])
+			if s.fetched.Ptr != nil {
+				c.Factor = kernels.FactorAt(unsafe.Add(s.fetched.Ptr, r*s.DType.Size()))
+			}
 		}
 		calls[r] = c
 	}

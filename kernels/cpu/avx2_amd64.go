@@ -25,7 +25,8 @@ func accelerated() []Implementation {
 // A vectorSpan is an assembly kernel. It folds bytes from…to-1, both multiples of 32, of nsrc sources.
 type vectorSpan = func(dst *byte, srcs **byte, nsrc, from, to int)
 
-var avx2Spans = [10][4]vectorSpan{
+// avx2Spans has nothing for types of 8 bits: they are their twins'.
+var avx2Spans = [12][4]vectorSpan{
 	kernels.Int8:     {sumInt8AVX2, prodInt8AVX2, maxInt8AVX2, minInt8AVX2},
 	kernels.Uint8:    {sumInt8AVX2, prodInt8AVX2, maxUint8AVX2, minUint8AVX2},
 	kernels.Int32:    {sumInt32AVX2, prodInt32AVX2, maxInt32AVX2, minInt32AVX2},
@@ -39,14 +40,22 @@ var avx2Spans = [10][4]vectorSpan{
 }
 
 func newAVX2() Implementation {
-	m := Implementation{name: "avx2", reduce: new([10][4]Reduce), preMul: new([10]PreMulReduce), postDiv: genericPostDiv}
+	m := Implementation{name: "avx2", reduce: new([12][4]Reduce), preMul: new([12]PreMulReduce), postDiv: genericPostDiv}
 	for d, row := range avx2Spans {
 		for op, f := range row {
+			if f == nil {
+				m.reduce[d][op] = whole(genericSpans[d][op])
+				continue
+			}
 			m.reduce[d][op] = vectorReduce(f, genericSpans[d][op], kernels.DType(d).Size())
 		}
 	}
 	for d, twin := range genericPreMuls {
-		if twin != nil {
+		switch {
+		case twin == nil:
+		case avx2Spans[d][0] == nil:
+			m.preMul[d] = wholePreMul(twin)
+		default:
 			m.preMul[d] = vectorPreMul(kernels.DType(d), twin)
 		}
 	}

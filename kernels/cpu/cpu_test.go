@@ -62,7 +62,7 @@ func TestUC78_EveryTypeAndOperator(t *testing.T) {
 
 func TestUnsupportedNamesTypes(t *testing.T) {
 	_, err := cpu.PreMul(kernels.Int32)
-	same(t, fmt.Sprint(err), "kernels: PreMul on cpu does not support data type int32; accepted: half, float, double, bfloat16")
+	same(t, fmt.Sprint(err), "kernels: PreMul on cpu does not support data type int32; accepted: half, float, double, bfloat16, f8e4m3, f8e5m2")
 	_, err = cpu.PostDiv(kernels.Bfloat16)
 	same(t, fmt.Sprint(err), "kernels: PostDiv on cpu does not support data type bfloat16; accepted: int8, uint8, int32, uint32, int64, uint64")
 }
@@ -206,7 +206,7 @@ func FuzzPreMul(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, dtype, nsrc, place uint8, scaled int8, factor float64, data []byte) {
-		d := []kernels.DType{kernels.Float16, kernels.Float32, kernels.Float64, kernels.Bfloat16}[dtype%4]
+		d := []kernels.DType{kernels.Float16, kernels.Float32, kernels.Float64, kernels.Bfloat16, kernels.Float8e4m3, kernels.Float8e5m2}[dtype%6]
 		sources := 1 + int(nsrc)%12
 		n := len(data) / sources / d.Size()
 		which := max(kernels.AllSources, int(scaled)%sources)

@@ -3,7 +3,7 @@ package cpu
 import "github.com/gccl-project/gccl/kernels"
 
 // A spanSet has a span for every type and operator.
-type spanSet [10][4]span
+type spanSet [12][4]span
 
 // genericSpans are plain Go. The functions are spelled out, so that each is compiled for its type.
 var genericSpans = spanSet{
@@ -17,11 +17,15 @@ var genericSpans = spanSet{
 	kernels.Float64:  {kernels.Sum: sum[float64], kernels.Prod: prod[float64], kernels.Max: maximum[float64], kernels.Min: minimum[float64]},
 	kernels.Float16:  {kernels.Sum: sumHalf, kernels.Prod: prodHalf, kernels.Max: maximumHalf, kernels.Min: minimumHalf},
 	kernels.Bfloat16: {kernels.Sum: sumBFloat16, kernels.Prod: prodBFloat16, kernels.Max: maximumBFloat16, kernels.Min: minimumBFloat16},
+
+	kernels.Float8e4m3: {kernels.Sum: e4m3.reduce(kernels.Sum), kernels.Prod: e4m3.reduce(kernels.Prod), kernels.Max: e4m3.reduce(kernels.Max), kernels.Min: e4m3.reduce(kernels.Min)},
+	kernels.Float8e5m2: {kernels.Sum: e5m2.reduce(kernels.Sum), kernels.Prod: e5m2.reduce(kernels.Prod), kernels.Max: e5m2.reduce(kernels.Max), kernels.Min: e5m2.reduce(kernels.Min)},
 }
 
 // genericPreMuls has nil for integer types.
-var genericPreMuls = [10]preMulSpan{
+var genericPreMuls = [12]preMulSpan{
 	kernels.Float16: preMulHalf, kernels.Bfloat16: preMulBFloat16, kernels.Float32: preMul[float32], kernels.Float64: preMul[float64],
+	kernels.Float8e4m3: e4m3.preMul, kernels.Float8e5m2: e5m2.preMul,
 }
 
 func genericPostDiv(d kernels.DType) PostDivide {

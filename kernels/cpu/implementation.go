@@ -11,8 +11,8 @@ import (
 // package's functions of the same names are, on this set. The zero Implementation is none and may not be used.
 type Implementation struct {
 	name    string
-	reduce  *[10][4]Reduce                 // Avg never
-	preMul  *[10]PreMulReduce              // nil for an integer type
+	reduce  *[12][4]Reduce                 // Avg never
+	preMul  *[12]PreMulReduce              // nil for an integer type
 	postDiv func(kernels.DType) PostDivide // nil for a floating-point type
 }
 
@@ -20,7 +20,7 @@ type Implementation struct {
 var generic = newGeneric()
 
 func newGeneric() Implementation {
-	m := Implementation{name: "generic", reduce: new([10][4]Reduce), preMul: new([10]PreMulReduce), postDiv: genericPostDiv}
+	m := Implementation{name: "generic", reduce: new([12][4]Reduce), preMul: new([12]PreMulReduce), postDiv: genericPostDiv}
 	for d, row := range genericSpans {
 		for op, f := range row {
 			m.reduce[d][op] = whole(f)

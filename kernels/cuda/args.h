@@ -32,6 +32,8 @@ enum {
 enum {
 	RELEASE = 1, // of BARRIER: what was written before is seen after
 	SIGNED = 2,  // of DIVIDE: two's complement; the size of an element is plain
+	FACTORS = 4, // of MOVE: every source has a factor of its own, which come after the destinations' pointers
+	FETCH = 8,   // of FACTORS: they are addresses of elements
 };
 
 // 24 bytes
@@ -48,7 +50,7 @@ struct Instr {
 
 // A grid's row y is lane y. 4096 bytes, as much as every driver takes for a kernel's arguments.
 struct Args {
-	u64 factor; // bits of a float (also for the 16-bit types), a double, or a divisor
+	u64 factor; // bits of a float (also for the shorter types), a double, or a divisor
 	u64 half;   // bytes from a row of lines to the one for odd epochs
 	u64 abort;  // address of a word that is not 0 once the call is to end at once; 0: none
 	u32 unused[2];

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/gccl-project/gccl/kernels"
@@ -13,7 +14,7 @@ import (
 type Device struct {
 	info   Info
 	ctx    cu.Context
-	module cu.Module
+	module [2]cu.Module // of each PTX
 	table  [numKernels]cu.Function
 
 	mu     sync.Mutex
@@ -34,6 +35,7 @@ type Info struct {
 	Multiprocessors int
 	Driver          int  // CUDA version of the driver, 13000 for 13.0
 	Exportable      bool // Alloc's memory can be given to other processes as a file descriptor
+	Fabric          bool // … and to other hosts over NVLink
 	DirectRDMA      bool // network adapters can read and write Alloc's memory
 	DMABuf          bool // … which the kernel's own way is good for, without nvidia_peermem
 }
@@ -67,6 +69,9 @@ func Open(ordinal int) (*Device, error) {
 	if d.ctx, err = cu.PrimaryRetain(ordinal); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", ordinal, err)
 	}
+	if d.info.Fabric {
+		d.info.Fabric = d.tryFabric()
+	}
 	if err := d.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: device %d: kernels: %w", ordinal, err), d.Close())
 	}
@@ -84,20 +89,41 @@ func (d *Device) describe(ordinal int) (err error) {
 	if d.info.Driver, err = cu.DriverVersion(); err != nil {
 		return err
 	}
-	var exportable, rdma, dmabuf int
+	var exportable, rdma, dmabuf, fabric int
 	for _, a := range []struct {
 		number int
 		value  *int
 	}{
 		{cu.DeviceMajor, &d.info.Major}, {cu.DeviceMinor, &d.info.Minor}, {cu.DeviceMultiprocessors, &d.info.Multiprocessors},
 		{cu.DevicePosixHandles, &exportable}, {cu.DeviceGPUDirectRDMAByVMM, &rdma}, {cu.DeviceDMABuf, &dmabuf},
+		{cu.DeviceFabricHandles, &fabric},
 	} {
 		if *a.value, err = cu.DeviceAttribute(ordinal, a.number); err != nil {
 			return err
 		}
 	}
-	d.info.Exportable, d.info.DirectRDMA, d.info.DMABuf = exportable != 0, rdma != 0, dmabuf != 0
+	d.info.Exportable, d.info.DirectRDMA, d.info.DMABuf, d.info.Fabric = exportable != 0, rdma != 0, dmabuf != 0, fabric != 0
 	return nil
+}
+
+// imexChannels is where the driver has the channels that a process needs for fabric handles, which is seldom.
+const imexChannels = "/dev/nvidia-caps-imex-channels"
+
+// tryFabric makes memory with a fabric handle: that the device could is not enough. Where there is no channel it leaves the driver in
+// peace, whose refusals debuggers report.
+func (d *Device) tryFabric() bool {
+	if channels, err := os.ReadDir(imexChannels); err != nil || len(channels) == 0 {
+		return false
+	}
+	whole, err := d.granules(1)
+	if err != nil {
+		return false
+	}
+	b, err := cu.BlockCreate(d.ctx, d.info.Ordinal, d.handles(), d.info.DirectRDMA, whole)
+	if err != nil {
+		return false
+	}
+	return cu.BlockFree(d.ctx, b) == nil
 }
 
 // Close unloads the kernels and lets go of the GPU. No work may be queued, and what Alloc gave is freed.
@@ -116,11 +142,14 @@ func (d *Device) Close() error {
 		errs = append(errs, cu.ModuleUnload(d.ctx, d.wireModule))
 		d.wireModule = 0
 	}
-	if d.module != 0 {
-		errs = append(errs, cu.ModuleUnload(d.ctx, d.module))
+	for i, m := range d.module {
+		if m != 0 {
+			errs = append(errs, cu.ModuleUnload(d.ctx, m))
+		}
+		d.module[i] = 0
 	}
 	errs = append(errs, cu.PrimaryRelease(d.info.Ordinal))
-	d.ctx, d.module = 0, 0
+	d.ctx = 0
 	return errors.Join(errs...)
 }
 

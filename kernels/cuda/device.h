@@ -75,8 +75,17 @@ DEVICE void store(u64 p, const Pack &v) {
 	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
 }
 
-template <class T> DEVICE T get(u64 p) { return *(const T *)p; }
-template <class T> DEVICE void set(u64 p, T v) { *(T *)p = v; }
+template <class T> DEVICE T get(u64 p) {
+	if constexpr (sizeof(T) == 16) {
+		T v;
+		load(v, p, true);
+		return v;
+	} else return *(const T *)p;
+}
+template <class T> DEVICE void set(u64 p, T v) {
+	if constexpr (sizeof(T) == 16) store(p, v);
+	else *(T *)p = v;
+}
 
 // A line is 16 bytes: twice 4 bytes of payload with the epoch. Each half is stored and loaded at once, so that payload whose
 // epoch is there is there too.

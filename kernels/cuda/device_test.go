@@ -95,6 +95,7 @@ func TestKernelsAreInThePTX(t *testing.T) {
 		have = append(have, string(m[1]))
 	}
 	require.ElementsMatch(t, cuda.KernelNames(), have)
+	require.NotContains(t, string(text), "griddepcontrol", "launches that overlap could wait for each other")
 }
 
 // host is GPU 0 as kernelstest wants a device: functions on host memory. Buffers are laid out in pinned memory that the kernels use

@@ -4,7 +4,8 @@
 // Nothing of CUDA's is needed to build it. The driver's library is opened at run time; where it is missing, where there is no
 // GPU, and in builds without cgo, [Open] and [Count] return errors that wrap errors.ErrUnsupported and say why. The kernels are
 // C++ in this folder, compiled to PTX by generate.sh, embedded, and compiled for the GPU at hand by the driver, which keeps
-// the result for the next process: the first takes some seconds.
+// the result for the next process: the first takes some seconds. 8-bit floating-point types are copied everywhere, and folded from
+// compute capability 9.0 on.
 //
 // Calls that take a [Stream] queue work and return: memory must stay until the stream has come so far. Everything may be called
 // from any goroutine; the order of work on one stream is that of the calls. A stream may be anybody's, made by CUDA's runtime

@@ -1,6 +1,33 @@
 package cuda
 
-var PTX = ptx
+import (
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
+)
+
+// PTX returns the text of all kernels.
+func PTX() ([]byte, error) {
+	one, err := ptx(false)
+	if err != nil {
+		return nil, err
+	}
+	other, err := ptx(true)
+	return append(one, other...), err
+}
+
+// Foreign is memory as CUDA's runtime allocates it, not by Alloc. The function frees it.
+func (d *Device) Foreign(bytes int64) (unsafe.Pointer, func() error, error) {
+	p, err := cu.MemAlloc(d.ctx, bytes)
+	return p, func() error { return cu.MemFree(d.ctx, p) }, err
+}
+
+// RDMACapable asks the driver whether network adapters can read and write memory.
+func RDMACapable(d *Device, p unsafe.Pointer) (bool, error) {
+	const attribute = 15
+	yes, err := cu.PointerAttribute(d.ctx, attribute, p)
+	return yes != 0, err
+}
 
 // KernelNames returns the names of all kernels that can be asked for, each once.
 func KernelNames() []string {

@@ -25,7 +25,7 @@ func (d *Device) FoldScaled(s Stream, t kernels.DType, dst unsafe.Pointer, srcs 
 		return err
 	}
 	if !t.IsFloat() {
-		return &kernels.UnsupportedError{Kernel: "PreMul", Device: "cuda", DType: t, Accepted: "half, float, double, bfloat16"}
+		return &kernels.UnsupportedError{Kernel: "PreMul", Device: "cuda", DType: t, Accepted: "half, float, double, bfloat16, f8e4m3, f8e5m2"}
 	}
 	mask := ^uint64(0)
 	if scaled != kernels.AllSources {
@@ -43,12 +43,19 @@ func FactorBits(t kernels.DType, factor float64) uint64 {
 		return uint64(math.Float32bits(kernels.HalfFromFloat64(factor).Float32()))
 	case kernels.Bfloat16:
 		return uint64(math.Float32bits(kernels.BFloat16FromFloat64(factor).Float32()))
+	case kernels.Float8e4m3:
+		return uint64(math.Float32bits(kernels.Float8E4M3FromFloat64(factor).Float32()))
+	case kernels.Float8e5m2:
+		return uint64(math.Float32bits(kernels.Float8E5M2FromFloat64(factor).Float32()))
 	}
 	return uint64(math.Float32bits(float32(factor)))
 }
 
 func (d *Device) fold(s Stream, t kernels.DType, op kernels.RedOp, scaled, factor uint64, dst unsafe.Pointer, srcs []unsafe.Pointer, n int) error {
 	k, err := FoldKernel(t, op, false)
+	if err == nil {
+		err = d.Folds(t)
+	}
 	if err != nil {
 		return err
 	}
@@ -62,7 +69,7 @@ func (d *Device) fold(s Stream, t kernels.DType, op kernels.RedOp, scaled, facto
 	if !p[0].Add(Instr{Code: Move, Count: uint64(n), Scaled: scaled}, srcs, []unsafe.Pointer{dst}) {
 		return fmt.Errorf("cuda: fold of %d sources, want at most 255: %w", len(srcs), kernels.ErrInvalid)
 	}
-	p[0].SetShape(d.BulkShape(1, int64(n)*int64(t.Size()), FoldUnroll(len(srcs))))
+	p[0].SetShape(d.BulkShape(1, int64(n)*int64(t.Size()), len(srcs)))
 	return d.Launch(p[:], s, nil, nil)
 }
 
@@ -108,40 +115,28 @@ func (d *Device) Copy(s Stream, dsts []unsafe.Pointer, src unsafe.Pointer, bytes
 	if !p[0].Add(Instr{Code: Move, Count: uint64(bytes)}, []unsafe.Pointer{src}, dsts) {
 		return fmt.Errorf("cuda: copy to %d places, want at most 255: %w", len(dsts), kernels.ErrInvalid)
 	}
-	p[0].SetShape(d.BulkShape(1, bytes, CopyUnroll))
+	p[0].SetShape(d.BulkShape(1, bytes, 1))
 	return d.Launch(p[:], s, nil, nil)
 }
 
-// Packs of 16 bytes that a thread moves, for BulkShape: more than one where few are in flight for each.
-const (
-	CopyUnroll = 4 // of a bytes kernel
-	pairUnroll = 4 // of a fold of one or two sources
-)
-
-// FoldUnroll returns it for a fold of so many sources.
-func FoldUnroll(sources int) int {
-	if sources <= 2 {
-		return pairUnroll
-	}
-	return 1
-}
-
-// BulkShape returns blocks of a lane and threads of a block for lanes that wait for nobody and move so many bytes each: unroll packs
-// for every thread, where there are more packs than threads that run at once. Small blocks let few threads use many
-// multiprocessors, and measured best for long moves too. TestShapes in tests/gpu prints what others reach.
-func (d *Device) BulkShape(lanes int, bytes int64, unroll int) (blocks, threads int) {
-	packs := (bytes + 15) / 16
-	short := int64(256 * d.info.Multiprocessors)
-	if packs*int64(lanes) <= short {
-		unroll = 1
-	}
-	turns := max((packs+int64(unroll)-1)/int64(unroll), 1)
+// BulkShape returns blocks of a lane and threads of a block for lanes that wait for nobody and move so many bytes each, by moves of
+// so many sources at most: a pack of 16 bytes for every thread. Small blocks let few threads use many multiprocessors. Where there are
+// more packs than threads that run at once, a thread of a copy has so little to do that starting small blocks takes longer, and one of
+// a fold of two sources takes two packs. TestShapes in tests/gpu prints what others reach.
+func (d *Device) BulkShape(lanes int, bytes int64, sources int) (blocks, threads int) {
+	turns := max((bytes+15)/16, 1)
+	all, short := turns*int64(lanes), int64(256*d.info.Multiprocessors)
 	threads = 64
-	if all := turns * int64(lanes); all > short/4 && all <= short {
+	switch {
+	case all > short && sources == 1, all > short/4 && all <= short:
 		threads = 128
+	case all > short && sources == 2:
+		turns = (turns + pairs - 1) / pairs
 	}
 	return int(min((turns+int64(threads)-1)/int64(threads), maxGrid/int64(lanes))), threads
 }
+
+const pairs = 2 // packs of two sources that move.h has in flight
 
 // maxGrid is the most blocks of a launch.
 const maxGrid = 1 << 24

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes PTX of the kernels, packed, for every GPU from compute capability 8.0 on; of those for traffic between GPUs also from 9.0 on,
-# where a kernel may begin before the one ahead has ended. The driver compiles it for the one at hand. Needs Debian's clang-19, and no CUDA toolkit. Without that
-# compiler it leaves the files and says so.
+# Makes PTX of the kernels, packed: kernels and wire for every GPU from compute capability 8.0 on, wire also from 9.0 on, where a kernel may
+# begin before the one ahead has ended, float8 from 9.0 on alone. The driver compiles it for the one at hand. Needs Debian's clang-19, and
+# no CUDA toolkit. Without that compiler it leaves the files and says so.
 set -eu
 cd "$(dirname "$0")"
 if ! command -v clang-19 >/dev/null; then
@@ -20,5 +20,6 @@ make_ptx() { # source, architecture
 	gzip -n9 <"$ptx" >"$packed"
 }
 make_ptx kernels sm_80
+make_ptx float8 sm_90
 make_ptx wire sm_80
 make_ptx wire sm_90

@@ -27,7 +27,7 @@ const (
 var operators = [...]string{kernels.Sum: "sum", kernels.Prod: "prod", kernels.Max: "max", kernels.Min: "min", kernels.Avg: "avg"}
 
 const (
-	numDTypes  = 10
+	numDTypes  = 12
 	numRedOps  = 5
 	numKernels = numBytes + 2*numDTypes*numRedOps
 )
@@ -80,6 +80,11 @@ func (k Kernel) size() uint64 {
 	return uint64(kernels.DType(int(k-numBytes) / 2 / numRedOps).Size())
 }
 
+// ofFloat8 reports whether the kernel is of an 8-bit floating-point type.
+func (k Kernel) ofFloat8() bool {
+	return k >= numBytes && kernels.DType(int(k-numBytes)/2/numRedOps) >= kernels.Float8e4m3
+}
+
 // exists is false for the averages of integers, which are none of the kernels.
 func (k Kernel) exists() bool {
 	if k < numBytes {
@@ -90,10 +95,18 @@ func (k Kernel) exists() bool {
 }
 
 //go:embed zkernels_sm80.ptx.gz
-var compressed []byte
+var everywhere []byte
 
-// ptx returns the kernels' text.
-func ptx() ([]byte, error) { return unpack(compressed) }
+//go:embed zfloat8_sm90.ptx.gz
+var float8 []byte
+
+// ptx returns the text of the kernels that all GPUs run, or of those of the 8-bit floating-point types.
+func ptx(ofFloat8 bool) ([]byte, error) {
+	if ofFloat8 {
+		return unpack(float8)
+	}
+	return unpack(everywhere)
+}
 
 func unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
@@ -103,20 +116,45 @@ func unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// load compiles the kernels and finds them all: finding one later could wait for work on the GPU.
+// Float8Capability is the compute capability from which on the 8-bit floating-point types are folded.
+const Float8Capability = 9
+
+// Folds reports whether the device folds a type, or a *kernels.UnsupportedError. Every device copies all types.
+func (d *Device) Folds(t kernels.DType) error {
+	if t.IsFloat() && t.Size() == 1 && d.info.Major < Float8Capability {
+		return &kernels.UnsupportedError{Kernel: "fold", Device: fmt.Sprintf("%v, a %s of compute capability %d.%d", d, d.info.Name, d.info.Major, d.info.Minor),
+			DType: t, Accepted: "it from compute capability 9.0 on; everywhere the other types"}
+	}
+	return nil
+}
+
+// load compiles the kernels and finds them all: finding one later could wait for work on the GPU. Side by side the two parts take the
+// driver no less time.
 func (d *Device) load() error {
-	text, err := ptx()
+	for i := range d.module {
+		if i == 0 || d.info.Major >= Float8Capability {
+			if err := d.loadPart(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Device) loadPart(i int) error {
+	ofFloat8 := i == 1
+	text, err := ptx(ofFloat8)
 	if err != nil {
 		return err
 	}
-	if d.module, err = cu.ModuleLoad(d.ctx, text); err != nil {
+	if d.module[i], err = cu.ModuleLoad(d.ctx, text); err != nil {
 		return err
 	}
 	for k := range Kernel(numKernels) {
-		if !k.exists() {
+		if !k.exists() || k.ofFloat8() != ofFloat8 {
 			continue
 		}
-		if d.table[k], err = cu.ModuleFunction(d.ctx, d.module, k.name()); err != nil {
+		if d.table[k], err = cu.ModuleFunction(d.ctx, d.module[i], k.name()); err != nil {
 			return err
 		}
 		if _, err = cu.FunctionAttribute(d.ctx, d.table[k], cu.FunctionRegisters); err != nil { // loads it, whatever the driver's laziness

@@ -1,45 +1,5 @@
-// The interpreters: for every type and operator one kernel whose instrs move memory and one whose instrs pass lines, and such
-// a pair for bytes, with a third that exchanges and divides: apart, each has the registers it needs. A launch holds lanes, each a number of blocks that run one program together. Which lanes there are, and whom
-// they wait for, is the host's affair.
-#include "wait.h"
-
-// The program of this block's lane, instr by instr. They are copied first: the compiler cannot know that stores don't change them.
-#define PROGRAM(a, l, in) \
-	const u32 lane = lane_index(); \
-	Lane l{0, {a.abort, 0}, false}; \
-	ROLLED \
-	for (u32 i = a.start[lane]; i < a.start[lane + 1]; i++) \
-		if (const Instr in = a.instr[i]; in.code == BEGIN) begin(a, in, l); \
-		else if (in.code == BARRIER) barrier(a, in, l); \
-		else
-
-template <class T, class Op> DEVICE void run_moves(const Args &a) {
-	PROGRAM(a, l, in) move<T, Op>(a, in);
-}
-
-template <class T, class Op> DEVICE void run_lines(const Args &a) {
-	PROGRAM(a, l, in) {
-		if (in.code == PUT) put<T, Op>(a, in, l);
-		else take<T, Op>(a, in, l);
-	}
-}
-
-DEVICE void run_copies(const Args &a) {
-	PROGRAM(a, l, in) copy(a, in);
-}
-
-DEVICE void run_swaps(const Args &a) {
-	PROGRAM(a, l, in) {
-		if (in.code == EXCHANGE) exchange(a, in);
-		else divide(a, in);
-	}
-}
-
-// At least BLOCKS blocks of 256 threads on a multiprocessor, which bounds the registers.
-#define KERNEL_OF(name, BLOCKS, body) KERNEL void __attribute__((launch_bounds(256, BLOCKS))) name(const Args args) { body; }
-#define INTERPRET(op, type, T, Op) \
-	KERNEL_OF(gccl_move_##op##_##type, 4, (run_moves<T, Op>(args))) \
-	KERNEL_OF(gccl_line_##op##_##type, 3, (run_lines<T, Op>(args)))
+// The interpreters that every GPU from compute capability 8.0 on can run.
+#include "interpret.h"
 
 // Signed and unsigned integers have the same sums and products.
 #define FLOATS(op, Op) \
@@ -47,7 +7,7 @@ DEVICE void run_swaps(const Args &a) {
 #define UNSIGNED(op, Op) INTERPRET(op, uint8, u8, Op) INTERPRET(op, uint32, u32, Op) INTERPRET(op, uint64, u64, Op)
 #define SIGNED_(op, Op) INTERPRET(op, int8, s8, Op) INTERPRET(op, int32, s32, Op) INTERPRET(op, int64, s64, Op)
 
-KERNEL_OF(gccl_move_bytes, 4, run_copies(args))
+KERNEL_OF(gccl_move_bytes, 8, run_copies(args))
 KERNEL_OF(gccl_swap_bytes, 3, run_swaps(args))
 KERNEL_OF(gccl_line_bytes, 3, (run_lines<u8, Sum>(args)))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -9,41 +10,61 @@ import (
 )
 
 // Alloc returns memory of the device, with any content. It is physical memory of its own, in whole granules (2 MiB today); it can be
-// given to other processes where Info says so. It waits for nothing on the GPU and may be called while a stream is captured.
-// Devices that were
-// connected reach it. Free or Close frees it.
+// given to other processes, and network adapters reach it, where Info says so. It waits for nothing on the GPU and may be called while
+// a stream is captured. Devices that were connected reach it. Free or Close frees it.
 func (d *Device) Alloc(bytes int64) (kernels.Mem, error) {
 	if bytes < 0 {
 		return kernels.Mem{}, fmt.Errorf("cuda: Alloc of %d bytes: %w", bytes, kernels.ErrInvalid)
 	}
-	handles := 0
-	if d.info.Exportable {
-		handles = cu.HandlePosix
+	whole, err := d.granules(bytes)
+	var b cu.Block
+	if err == nil {
+		b, err = cu.BlockCreate(d.ctx, d.info.Ordinal, d.handles(), d.info.DirectRDMA, whole)
 	}
-	fail := func(err error) (kernels.Mem, error) {
+	if err == nil {
+		err = d.keep(b)
+	}
+	if err != nil {
 		return kernels.Mem{}, fmt.Errorf("cuda: Alloc of %d bytes on %v: %w", bytes, d, err)
 	}
-	grain, err := cu.Granularity(d.ctx, d.info.Ordinal, handles, d.info.DirectRDMA)
-	if err != nil {
-		return fail(err)
+	return kernels.Mem{Ptr: b.Ptr, Bytes: bytes, Device: d.Device()}, nil
+}
+
+// handles are the kinds that Alloc's memory can be exported as.
+func (d *Device) handles() (kinds int) {
+	if d.info.Exportable {
+		kinds = cu.HandlePosix
 	}
-	b, err := cu.BlockCreate(d.ctx, d.info.Ordinal, handles, d.info.DirectRDMA, max(1, (bytes+grain-1)/grain)*grain)
-	if err != nil {
-		return fail(err)
+	if d.info.Fabric {
+		kinds |= cu.HandleFabric
 	}
+	return kinds
+}
+
+// granules rounds up to what physical memory comes in.
+func (d *Device) granules(bytes int64) (int64, error) {
+	grain, err := cu.Granularity(d.ctx, d.info.Ordinal, d.handles(), d.info.DirectRDMA)
+	if err != nil {
+		return 0, err
+	}
+	return max(1, (bytes+grain-1)/grain) * grain, nil
+}
+
+// keep maps a block for the devices that were connected, and remembers it. On an error it is freed.
+func (d *Device) keep(b cu.Block) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, peer := range d.peers {
 		if err := cu.BlockAccess(d.ctx, b, peer); err != nil {
 			_ = cu.BlockFree(d.ctx, b) // the first error says more
-			return fail(err)
+			return err
 		}
 	}
 	d.blocks[uintptr(b.Ptr)] = b
-	return kernels.Mem{Ptr: b.Ptr, Bytes: bytes, Device: d.Device()}, nil
+	return nil
 }
 
-// Free gives back what Alloc returned. Nothing may use it any more: no work that is queued, and no peer.
+// Free gives back what Alloc, Import or ImportFabric returned. Nothing may use it any more: no work that is queued, and no peer.
 func (d *Device) Free(m kernels.Mem) error {
 	d.mu.Lock()
 	b, ok := d.blocks[uintptr(m.Ptr)]
@@ -55,15 +76,68 @@ func (d *Device) Free(m kernels.Mem) error {
 	return cu.BlockFree(d.ctx, b)
 }
 
-// Export returns a new file descriptor of memory that Alloc returned. The caller closes it.
+// Export returns a new file descriptor of memory that Alloc returned, to be sent to another process of the host, which gives it to
+// Import. The caller closes it; the memory stays while anybody has it mapped.
 func (d *Device) Export(m kernels.Mem) (fd int, err error) {
-	d.mu.Lock()
-	b, ok := d.blocks[uintptr(m.Ptr)]
-	d.mu.Unlock()
-	if !ok {
-		return -1, fmt.Errorf("cuda: Export of %p, which is none of %v's allocations: %w", m.Ptr, d, kernels.ErrInvalid)
+	b, err := d.block(m)
+	if err != nil {
+		return -1, err
 	}
 	return cu.BlockExport(d.ctx, b)
+}
+
+// ExportFabric is Export for any host on the NVLink fabric, where Info.Fabric says that there is one.
+func (d *Device) ExportFabric(m kernels.Mem) (handle [64]byte, err error) {
+	if !d.info.Fabric {
+		return handle, fmt.Errorf("cuda: %v offers no fabric handles: no multi-node NVLink, or no IMEX channel: %w", d, errors.ErrUnsupported)
+	}
+	b, err := d.block(m)
+	if err != nil {
+		return handle, err
+	}
+	return cu.BlockExportFabric(d.ctx, b)
+}
+
+// block finds what Alloc returned.
+func (d *Device) block(m kernels.Mem) (cu.Block, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, ok := d.blocks[uintptr(m.Ptr)]
+	if !ok {
+		return b, fmt.Errorf("cuda: Export of %p, which is none of %v's allocations: %w", m.Ptr, d, kernels.ErrInvalid)
+	}
+	return b, nil
+}
+
+// Import maps memory that Export gave, here or in another process, of this GPU or one that it reaches; bytes are those asked of Alloc.
+// The descriptor stays the caller's and may be closed. Free unmaps it.
+func (d *Device) Import(fd int, bytes int64) (kernels.Mem, error) {
+	return d.imported(bytes, func(whole int64) (cu.Block, error) { return cu.BlockImport(d.ctx, d.info.Ordinal, fd, whole) })
+}
+
+// ImportFabric is Import of what ExportFabric gave.
+func (d *Device) ImportFabric(handle [64]byte, bytes int64) (kernels.Mem, error) {
+	return d.imported(bytes, func(whole int64) (cu.Block, error) {
+		return cu.BlockImportFabric(d.ctx, d.info.Ordinal, handle, whole)
+	})
+}
+
+func (d *Device) imported(bytes int64, take func(whole int64) (cu.Block, error)) (kernels.Mem, error) {
+	if bytes < 0 {
+		return kernels.Mem{}, fmt.Errorf("cuda: Import of %d bytes: %w", bytes, kernels.ErrInvalid)
+	}
+	whole, err := d.granules(bytes)
+	var b cu.Block
+	if err == nil {
+		b, err = take(whole)
+	}
+	if err == nil {
+		err = d.keep(b)
+	}
+	if err != nil {
+		return kernels.Mem{}, fmt.Errorf("cuda: Import of %d bytes for %v: %w", bytes, d, err)
+	}
+	return kernels.Mem{Ptr: b.Ptr, Bytes: bytes, Device: d.Device()}, nil
 }
 
 // Check returns an error unless all of m is memory of this device, whoever allocated it.

@@ -26,7 +26,7 @@ template <class T, class Op> DEVICE void move_elements(const Args &a, const Inst
 		E acc{};
 		ROLLED
 		for (u32 k = 0; k < in.nsrc; k++) {
-			const E e = fold.value(get<T>(a.pointer[in.first + k] + i * sizeof(T)), k);
+			const E e = fold.value(Number<T>::widen(get<T>(a.pointer[in.first + k] + i * sizeof(T))), k, fold.factor_of(a, k));
 			acc = k == 0 ? e : Op::apply(acc, e);
 		}
 		const T x = Number<T>::narrow(acc);
@@ -35,13 +35,10 @@ template <class T, class Op> DEVICE void move_elements(const Args &a, const Inst
 	}
 }
 
-// 8 sources are loaded together. More are taken in further turns.
-template <class T, class Op> DEVICE void move(const Args &a, const Instr &in) {
+// Sources are loaded 8 at a time; more are taken in further turns.
+template <class T, class Op> DEVICE void move_packs(const Args &a, const Instr &in, const Fold<T, Op> &fold, Range range, u32 size) {
 	typedef typename Number<T>::E E;
 	const int N = 16 / sizeof(T), W = 8;
-	const Fold<T, Op> fold = Fold<T, Op>::of(a, in);
-	const u32 size = sizeof(T) == 8 ? 3 : sizeof(T) == 4 ? 2 : sizeof(T) == 2 ? 1 : 0;
-	const Range range = in.plain == PACK_UNIT ? Range::of(in, size, PACK_UNIT) : Range{in.count, 0, in.count};
 	ROLLED
 	for (u64 i = lane_thread(); i < range.units; i += lane_threads()) {
 		const u64 at = (range.head << size) + i * 16;
@@ -55,62 +52,71 @@ template <class T, class Op> DEVICE void move(const Args &a, const Instr &in) {
 			for (int k = 0; k < W; k++) load(v[k], a.pointer[first + k] + at, from + k < in.nsrc);
 			UNROLLED
 			for (int k = 0; k < W; k++)
-				if (from + k < in.nsrc) fold.template add<N>(acc, v[k].w, from + k);
+				if (from + k < in.nsrc) fold.template add<N>(a, acc, v[k].w, from + k);
 		}
 		fold.template finish<N>(out.w, acc);
 		ROLLED
 		for (u32 k = 0; k < in.ndst; k++) store(a.pointer[in.first + in.nsrc + k] + at, out);
 	}
-	move_elements<T, Op>(a, in, fold, range);
 }
 
-// Copies by units of G. U of them are in flight.
-template <class G, int U> DEVICE void copy_units(const Args &a, const Instr &in, Range range) {
+// Two sources, U packs of each in flight: what a thread does before its first load is much beside so few.
+template <class T, class Op, int U> DEVICE void move_pairs(const Args &a, const Instr &in, const Fold<T, Op> &fold, Range range, u32 size) {
+	typedef typename Number<T>::E E;
+	const int N = 16 / sizeof(T);
 	const u64 stride = lane_threads();
 	ROLLED
 	for (u64 i = lane_thread(); i < range.units; i += U * stride) {
-		const u64 s = a.pointer[in.first] + range.head;
-		G v[U];
+		const u64 at = (range.head << size) + i * 16;
+		Pack v[U][2];
 		UNROLLED
-		for (int u = 0; u < U; u++)
-			if (u == 0 || i + u * stride < range.units) v[u] = get<G>(s + (i + u * stride) * sizeof(G));
-		ROLLED
-		for (u32 k = 0; k < in.ndst; k++) {
-			const u64 d = a.pointer[in.first + 1 + k] + range.head;
-			UNROLLED
-			for (int u = 0; u < U; u++)
-				if (u == 0 || i + u * stride < range.units) set<G>(d + (i + u * stride) * sizeof(G), v[u]);
+		for (int u = 0; u < U; u++) {
+			const bool inside = u == 0 || i + u * stride < range.units;
+			load(v[u][0], a.pointer[in.first] + at + u * stride * 16, inside);
+			load(v[u][1], a.pointer[in.first + 1] + at + u * stride * 16, inside);
+		}
+		UNROLLED
+		for (int u = 0; u < U; u++) {
+			if (u > 0 && i + u * stride >= range.units) break;
+			E acc[N];
+			Pack out{};
+			fold.template add<N>(a, acc, v[u][0].w, 0);
+			fold.template add<N>(a, acc, v[u][1].w, 1);
+			fold.template finish<N>(out.w, acc);
+			ROLLED
+			for (u32 k = 0; k < in.ndst; k++) store(a.pointer[in.first + 2 + k] + at + u * stride * 16, out);
 		}
 	}
 }
 
-DEVICE void copy_packs(const Args &a, const Instr &in, Range range) {
-	const int U = 4;
-	const u64 stride = lane_threads();
+template <class T, class Op> DEVICE void move(const Args &a, const Instr &in) {
+	const Fold<T, Op> fold = Fold<T, Op>::of(a, in);
+	const u32 size = sizeof(T) == 8 ? 3 : sizeof(T) == 4 ? 2 : sizeof(T) == 2 ? 1 : 0;
+	const Range range = in.plain == PACK_UNIT ? Range::of(in, size, PACK_UNIT) : Range{in.count, 0, in.count};
+	if (in.nsrc == 2) move_pairs<T, Op, 2>(a, in, fold, range, size);
+	else move_packs<T, Op>(a, in, fold, range, size);
+	move_elements<T, Op>(a, in, fold, range);
+}
+
+// Copies by units of G.
+template <class G> DEVICE void copy_units(const Args &a, const Instr &in, Range range) {
 	ROLLED
-	for (u64 i = lane_thread(); i < range.units; i += U * stride) {
-		const u64 s = a.pointer[in.first] + range.head;
-		Pack v[U];
-		UNROLLED
-		for (int u = 0; u < U; u++) load(v[u], s + (i + u * stride) * 16, u == 0 || i + u * stride < range.units);
+	for (u64 i = lane_thread(); i < range.units; i += lane_threads()) {
+		const u64 at = range.head + i * sizeof(G);
+		const G v = get<G>(a.pointer[in.first] + at);
 		ROLLED
-		for (u32 k = 0; k < in.ndst; k++) {
-			const u64 d = a.pointer[in.first + 1 + k] + range.head;
-			UNROLLED
-			for (int u = 0; u < U; u++)
-				if (u == 0 || i + u * stride < range.units) store(d + (i + u * stride) * 16, v[u]);
-		}
+		for (u32 k = 0; k < in.ndst; k++) set<G>(a.pointer[in.first + 1 + k] + at, v);
 	}
 }
 
 DEVICE void copy(const Args &a, const Instr &in) {
 	const Range range = Range::of(in, 0, in.plain);
 	switch (in.plain) {
-	case PACK_UNIT: copy_packs(a, in, range); break;
-	case 3: copy_units<u64, 4>(a, in, range); break;
-	case 2: copy_units<u32, 4>(a, in, range); break;
-	case 1: copy_units<u16, 4>(a, in, range); break;
-	default: copy_units<u8, 4>(a, in, range); break;
+	case PACK_UNIT: copy_units<Pack>(a, in, range); break;
+	case 3: copy_units<u64>(a, in, range); break;
+	case 2: copy_units<u32>(a, in, range); break;
+	case 1: copy_units<u16>(a, in, range); break;
+	default: copy_units<u8>(a, in, range); break;
 	}
 	ROLLED
 	for (u64 j = lane_thread(); j < range.single; j += lane_threads()) {

@@ -67,6 +67,46 @@ template <> struct Number<bfloat16> {
 	}
 };
 
+// The 8-bit formats, by conversions of compute capability 8.9, which saturate and make NaN canonical. float8.cu alone uses them.
+struct e4m3 {
+	u8 bits;
+};
+struct e5m2 {
+	u8 bits;
+};
+DEVICE float from_half(u16 h) {
+	float f;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+	return f;
+}
+#define FLOAT8(T, name) \
+	template <> struct Number<T> { \
+		typedef float E; \
+		static const bool real = true; \
+		DEVICE void widen_pair(u16 pair, E &low, E &high) { \
+			u32 h; \
+			asm("cvt.rn.f16x2." name "x2 %0, %1;" : "=r"(h) : "h"(pair)); \
+			low = from_half((u16)h), high = from_half((u16)(h >> 16)); \
+		} \
+		DEVICE u16 narrow_pair(E low, E high) { \
+			u16 pair; \
+			asm("cvt.rn.satfinite." name "x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low)); \
+			return pair; \
+		} \
+		DEVICE E widen(T x) { \
+			E low, high; \
+			widen_pair(x.bits, low, high); \
+			return low; \
+		} \
+		DEVICE T narrow(E x) { return T{(u8)narrow_pair(x, 0)}; } \
+	};
+FLOAT8(e4m3, "e4m3")
+FLOAT8(e5m2, "e5m2")
+
+template <class T> struct IsFloat8 { static const bool value = false; };
+template <> struct IsFloat8<e4m3> { static const bool value = true; };
+template <> struct IsFloat8<e5m2> { static const bool value = true; };
+
 // An operator's E apply(E, E) combines two elements. Scaled: sources are multiplied before.
 struct Sum {
 	static const bool scaled = false;
@@ -110,18 +150,31 @@ struct Max {
 
 // Lane k of a pack of 4-byte words, and the inverse on a pack of zeros.
 template <class T> DEVICE T lane(const u32 *w, int k) {
-	if constexpr (sizeof(T) == 1) return (T)(w[k / 4] >> 8 * (k % 4));
+	if constexpr (sizeof(T) == 1) return __builtin_bit_cast(T, (u8)(w[k / 4] >> 8 * (k % 4)));
 	if constexpr (sizeof(T) == 2) return __builtin_bit_cast(T, (u16)(w[k / 2] >> 16 * (k % 2)));
 	if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, w[k]);
 	if constexpr (sizeof(T) == 8) return __builtin_bit_cast(T, w[2 * k] | (u64)w[2 * k + 1] << 32);
 }
 template <class T> DEVICE void put_lane(u32 *w, int k, T x) {
-	if constexpr (sizeof(T) == 1) w[k / 4] |= (u32)(u8)x << 8 * (k % 4);
+	if constexpr (sizeof(T) == 1) w[k / 4] |= (u32)__builtin_bit_cast(u8, x) << 8 * (k % 4);
 	if constexpr (sizeof(T) == 2) w[k / 2] |= (u32)__builtin_bit_cast(u16, x) << 16 * (k % 2);
 	if constexpr (sizeof(T) == 4) w[k] = __builtin_bit_cast(u32, x);
 	if constexpr (sizeof(T) == 8) {
 		u64 b = __builtin_bit_cast(u64, x);
 		w[2 * k] = (u32)b;
 		w[2 * k + 1] = (u32)(b >> 32);
+	}
+}
+
+// Lanes i and i+1 of a pack as E: of 8-bit formats by one conversion. And all N lanes to a pack of zeros.
+template <class T> DEVICE void widen_two(const u32 *w, int i, typename Number<T>::E *e) {
+	if constexpr (IsFloat8<T>::value) Number<T>::widen_pair((u16)(w[i / 4] >> 8 * (i % 4)), e[0], e[1]);
+	else e[0] = Number<T>::widen(lane<T>(w, i)), e[1] = Number<T>::widen(lane<T>(w, i + 1));
+}
+template <class T, int N> DEVICE void narrow(u32 *w, const typename Number<T>::E *e) {
+	UNROLLED
+	for (int i = 0; i < N; i++) {
+		if constexpr (!IsFloat8<T>::value) put_lane<T>(w, i, Number<T>::narrow(e[i]));
+		else if (i % 2 == 0) w[i / 4] |= (u32)Number<T>::narrow_pair(e[i], e[i + 1]) << 8 * (i % 4);
 	}
 }

@@ -35,6 +35,8 @@ const (
 const (
 	Release uint8 = 1 // of Barrier: what was written before it is seen after it
 	Signed  uint8 = 2 // of Divide: two's complement
+	factors uint8 = 4 // of Move: every source has a factor of its own
+	Fetch   uint8 = 8 // of AddScaled: the factors are addresses of elements
 )
 
 // NoPlain as Instr.Plain says that all sources of a Take are lines.
@@ -122,6 +124,20 @@ func (p *Program) Add(in Instr, srcs, dsts []unsafe.Pointer) bool {
 	return true
 }
 
+// AddScaled is Add of a Move whose Scaled sources are multiplied by factors of their own, one for each source: FactorBits, or with
+// Fetch device addresses of elements of the kernel's type, read when the program runs.
+func (p *Program) AddScaled(in Instr, srcs, dsts []unsafe.Pointer, by []uint64) bool {
+	if int(p.pointers)+len(srcs)+len(dsts)+len(by) > MaxPointers {
+		return false
+	}
+	in.Flags |= factors
+	if !p.Add(in, srcs, dsts) {
+		return false
+	}
+	p.pointers += uint16(copy(p.args.pointer[p.pointers:], by))
+	return true
+}
+
 // unit finds the largest unit of up to 16 bytes that n pointers agree on, as its logarithm, and the elements before the first whole one.
 func (p *Program) unit(first, n int, count uint64) (unit, head uint8) {
 	list, mixed := p.args.pointer[first:first+n], uint64(16)
@@ -192,6 +208,24 @@ func (d *Device) NewJoin(n int) (*Join, error) {
 		}
 	}
 	return j, nil
+}
+
+// Behind reports whether the last launch between streams that wait for each other is still to come or under way, and which of the
+// others, by their number, have not come so far as to let it start. It does not wait.
+func (j *Join) Behind() (under bool, others []int, err error) {
+	done, err := cu.EventDone(j.d.ctx, j.after)
+	if done || err != nil {
+		return false, nil, err
+	}
+	for i, e := range j.before {
+		if done, err = cu.EventDone(j.d.ctx, e); err != nil {
+			return false, nil, err
+		}
+		if !done {
+			others = append(others, i)
+		}
+	}
+	return true, others, nil
 }
 
 // Destroy frees its events.

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"strconv"
@@ -41,7 +42,7 @@ func TestArgsMirrorC(t *testing.T) {
 	constants := map[string]int{
 		"MAX_LANES": MaxLanes, "MAX_INSTRS": MaxInstrs, "MAX_POINTERS": MaxPointers, "MAX_BLOCKS": MaxBlocks, "MAX_RANKS": MaxRanks,
 		"MOVE": int(Move), "EXCHANGE": int(Exchange), "BEGIN": int(Begin), "BARRIER": int(Barrier), "PUT": int(Put), "TAKE": int(Take),
-		"DIVIDE": int(Divide), "RELEASE": int(Release), "SIGNED": int(Signed),
+		"DIVIDE": int(Divide), "RELEASE": int(Release), "SIGNED": int(Signed), "FACTORS": int(factors), "FETCH": int(Fetch),
 	}
 	for name, value := range constants {
 		m := regexp.MustCompile(`(?m)^\t` + name + ` = (\d+),`).FindSubmatch(text)
@@ -107,21 +108,54 @@ func TestBulkShape(t *testing.T) {
 	for _, row := range []struct {
 		lanes          int
 		bytes          int64
-		unroll         int
+		sources        int
 		blocks, thread int
 	}{
 		{1, 0, 1, 1, 64},
-		{1, 8 << 10, FoldUnroll(8), 8, 64},
-		{1, 64 << 10, FoldUnroll(2), 64, 64},
-		{1, 256 << 10, FoldUnroll(8), 128, 128},
-		{1, 1 << 20, FoldUnroll(8), 1024, 64},
-		{1, 256 << 20, FoldUnroll(2), 65536, 64},
-		{1, 256 << 20, CopyUnroll, 65536, 64},
-		{8, 1 << 10, FoldUnroll(8), 1, 64},
-		{8, 32 << 20, FoldUnroll(8), 32768, 64},
-		{1, 1 << 50, 1, maxGrid, 64},
+		{1, 8 << 10, 8, 8, 64},
+		{1, 64 << 10, 2, 64, 64},
+		{1, 256 << 10, 8, 128, 128},
+		{1, 1 << 20, 8, 1024, 64},
+		{1, 256 << 20, 2, 131072, 64},
+		{1, 256 << 20, 1, 131072, 128},
+		{8, 1 << 10, 8, 1, 64},
+		{8, 32 << 20, 8, 32768, 64},
+		{1, 1 << 50, 1, maxGrid, 128},
 	} {
-		blocks, threads := d.BulkShape(row.lanes, row.bytes, row.unroll)
+		blocks, threads := d.BulkShape(row.lanes, row.bytes, row.sources)
 		require.Equal(t, []int{row.blocks, row.thread}, []int{blocks, threads}, "%+v", row)
 	}
+}
+
+// Types of 8 bits are folded from compute capability 9.0 on; the error says what the device has.
+func TestFloat8NeedsCapability9(t *testing.T) {
+	for _, dtype := range kernels.DTypes() {
+		old := &Device{info: Info{Major: 8, Minor: 6, Name: "an old one"}}
+		err := old.Folds(dtype)
+		if dtype == kernels.Float8e4m3 || dtype == kernels.Float8e5m2 {
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			require.ErrorContains(t, err, "an old one of compute capability 8.6")
+			require.ErrorIs(t, old.Fold(0, dtype, kernels.Sum, nil, []unsafe.Pointer{nil}, 1), errors.ErrUnsupported)
+		} else {
+			require.NoError(t, err)
+		}
+		require.NoError(t, (&Device{info: Info{Major: 9}}).Folds(dtype))
+	}
+}
+
+// Factors of sources come after the pointers, and need room.
+func TestFactorsOfAProgram(t *testing.T) {
+	k, err := FoldKernel(kernels.Float32, kernels.Avg, false)
+	require.NoError(t, err)
+	var p Program
+	p.Reset(k)
+	require.True(t, p.Lane())
+	three, two := make([]unsafe.Pointer, 3), make([]unsafe.Pointer, 2)
+	require.True(t, p.AddScaled(Instr{Code: Move, Count: 1, Scaled: 7, Flags: Fetch}, three, two, []uint64{11, 12, 13}))
+	require.EqualValues(t, 8, p.pointers)
+	require.Equal(t, []uint64{11, 12, 13}, p.args.pointer[5:8])
+	require.Equal(t, factors|Fetch, p.args.instr[0].Flags)
+	require.False(t, p.AddScaled(Instr{Code: Move, Count: 1}, make([]unsafe.Pointer, 120), make([]unsafe.Pointer, 50), make([]uint64, 120)), "no room for the last factors")
+	require.Equal(t, 1, p.Instrs())
+	require.EqualValues(t, 8, p.pointers)
 }

@@ -15,8 +15,8 @@ type Event = cu.Event
 // NewStream makes a stream that does not wait for the default stream. DestroyStream frees it.
 func (d *Device) NewStream() (Stream, error) { return cu.StreamCreate(d.ctx, false) }
 
-// NewUrgentStream makes one whose work overtakes that of others.
-func (d *Device) NewUrgentStream() (Stream, error) { return cu.StreamCreate(d.ctx, true) }
+// NewPriorityStream is NewStream of the highest priority: its blocks start before those of others that wait for room.
+func (d *Device) NewPriorityStream() (Stream, error) { return cu.StreamCreate(d.ctx, true) }
 
 // DestroyStream frees a stream once its work is done, without waiting.
 func (d *Device) DestroyStream(s Stream) error { return cu.StreamDestroy(d.ctx, s) }

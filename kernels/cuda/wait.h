@@ -76,7 +76,7 @@ template <class T, class Op> DEVICE void put(const Args &a, const Instr &in, con
 		if constexpr (Op::scaled) { // what travels is scaled
 			u32 w[2] = {(u32)x, (u32)(x >> 32)}, out[2] = {0, 0};
 			E acc[N];
-			fold.template add<N>(acc, w, 0);
+			fold.template add<N>(a, acc, w, 0);
 			fold.template finish<N>(out, acc);
 			x = out[0] | (u64)out[1] << 32;
 		}
@@ -111,7 +111,7 @@ template <class T, class Op> DEVICE void take(const Args &a, const Instr &in, La
 					}
 					const u64 x = from + k == in.plain ? mine : payload(v[k]);
 					u32 w[2] = {(u32)x, (u32)(x >> 32)};
-					fold.template add<N>(acc, w, from + k);
+					fold.template add<N>(a, acc, w, from + k);
 				}
 			}
 		}

@@ -48,6 +48,10 @@ func signed(d kernels.DType, x uint64) int64 {
 // fraction bits of the floating-point types.
 func fraction(d kernels.DType) int {
 	switch d {
+	case kernels.Float8e4m3:
+		return 3
+	case kernels.Float8e5m2:
+		return 2
 	case kernels.Float16:
 		return 10
 	case kernels.Bfloat16:
@@ -60,8 +64,11 @@ func fraction(d kernels.DType) int {
 	panic(fmt.Sprintf("kernelstest: %s is no floating-point type", d))
 }
 
-// quietNaN returns the canonical NaN of d: exponent all ones, first fraction bit, nothing else.
+// quietNaN returns the canonical NaN of d: exponent all ones, first fraction bit, nothing else; of 8 bits, all ones but the sign.
 func quietNaN(d kernels.DType) uint64 {
+	if d.Size() == 1 {
+		return 0x7f
+	}
 	f := fraction(d)
 	width := 8*d.Size() - 1 - f
 	return (1<<width-1)<<f | 1<<(f-1)
@@ -78,10 +85,11 @@ func Decode(d kernels.DType, x uint64) float64 {
 	}
 	exponent, frac := int(x>>f)&(1<<width-1), x&(1<<f-1)
 	bias := 1<<(width-1) - 1
+	endless := d == kernels.Float8e4m3 // its greatest exponent is of numbers, but for one NaN
 	switch {
-	case exponent == 1<<width-1 && frac != 0:
+	case exponent == 1<<width-1 && (!endless && frac != 0 || frac == 1<<f-1):
 		return math.NaN()
-	case exponent == 1<<width-1:
+	case exponent == 1<<width-1 && !endless:
 		return sign * math.Inf(1)
 	case exponent == 0:
 		return math.Copysign(math.Ldexp(float64(frac), 1-bias-f), sign)
@@ -90,7 +98,7 @@ func Decode(d kernels.DType, x uint64) float64 {
 }
 
 // Encode returns the bits of the number of the floating-point type d that is nearest to v, the even
-// one of two that are equally near; every NaN gives the canonical one.
+// one of two that are equally near; every NaN gives the canonical one. Types of 8 bits have no infinity here.
 func Encode(d kernels.DType, v float64) uint64 {
 	switch {
 	case math.IsNaN(v):
@@ -103,12 +111,14 @@ func Encode(d kernels.DType, v float64) uint64 {
 	table := ladder(d)
 	var sign uint64
 	if math.Signbit(v) {
-		sign = 1 << 15
+		sign = 1 << (8*d.Size() - 1)
 		v = -v
 	}
 	hi := sort.SearchFloat64s(table, v)
-	if hi == len(table) {
-		return sign | uint64(len(table)-1)
+	if last := len(table) - 1; d.Size() == 1 && hi >= last {
+		return sign | uint64(last-1)
+	} else if hi > last {
+		return sign | uint64(last)
 	}
 	if table[hi] == v {
 		return sign | uint64(hi)
@@ -124,10 +134,13 @@ func Encode(d kernels.DType, v float64) uint64 {
 var ladders = map[kernels.DType]func() []float64{
 	kernels.Float16:  sync.OnceValue(func() []float64 { return climb(kernels.Float16) }),
 	kernels.Bfloat16: sync.OnceValue(func() []float64 { return climb(kernels.Bfloat16) }),
+
+	kernels.Float8e4m3: sync.OnceValue(func() []float64 { return climb(kernels.Float8e4m3) }),
+	kernels.Float8e5m2: sync.OnceValue(func() []float64 { return climb(kernels.Float8e5m2) }),
 }
 
-// ladder returns the values of the 16-bit format d from 0 up, each at the index that is its bits.
-// The last stands for infinity and is what the next number would be, so that rounding to nearest
+// ladder returns the values of the short format d from 0 up, each at the index that is its bits.
+// The last stands for infinity, or the first NaN, and is what the next number would be, so that rounding to nearest
 // goes to it when it should.
 func ladder(d kernels.DType) []float64 { return ladders[d]() }
 
@@ -135,7 +148,7 @@ func climb(d kernels.DType) []float64 {
 	var table []float64
 	for x := uint64(0); ; x++ {
 		v := Decode(d, x)
-		if math.IsInf(v, 1) {
+		if math.IsInf(v, 1) || math.IsNaN(v) {
 			last := len(table) - 1
 			return append(table, table[last]+(table[last]-table[last-1]))
 		}

@@ -24,6 +24,8 @@ func TestCodec(t *testing.T) {
 		{kernels.Float16, 0x0001, 0x1p-24}, {kernels.Float16, 0x0400, 0x1p-14}, {kernels.Float16, 0x03ff, 0x3ffp-24},
 		{kernels.Float16, 0x3555, 0x1.554p-2}, {kernels.Float16, 0xfc00, math.Inf(-1)},
 		{kernels.Bfloat16, 0x3f80, 1}, {kernels.Bfloat16, 0xc040, -3}, {kernels.Bfloat16, 0x7f7f, 0x1.fep127},
+		{kernels.Float8e4m3, 0x01, 0x1p-9}, {kernels.Float8e4m3, 0x08, 0x1p-6}, {kernels.Float8e4m3, 0xb8, -1}, {kernels.Float8e4m3, 0x7e, 448},
+		{kernels.Float8e5m2, 0x01, 0x1p-16}, {kernels.Float8e5m2, 0x04, 0x1p-14}, {kernels.Float8e5m2, 0x3e, 1.5}, {kernels.Float8e5m2, 0xfb, -57344},
 		{kernels.Bfloat16, 0x0001, 0x1p-133}, {kernels.Bfloat16, 0x7f80, math.Inf(1)},
 		{kernels.Float32, 0x3f800000, 1}, {kernels.Float32, 0x00000001, math.SmallestNonzeroFloat32},
 		{kernels.Float32, 0xff7fffff, -math.MaxFloat32}, {kernels.Float64, 0x3ff8000000000000, 1.5},
@@ -38,6 +40,7 @@ func TestCodec(t *testing.T) {
 	}
 	for d, want := range map[kernels.DType]uint64{
 		kernels.Float16: 0x7e00, kernels.Bfloat16: 0x7fc0, kernels.Float32: 0x7fc00000, kernels.Float64: 0x7ff8000000000000,
+		kernels.Float8e4m3: 0x7f, kernels.Float8e5m2: 0x7f,
 	} {
 		if got := kernelstest.Encode(d, math.NaN()); got != want {
 			t.Errorf("%s NaN is %#x, want %#x", d, got, want)
@@ -49,6 +52,14 @@ func TestCodec(t *testing.T) {
 	}{{65519.99, 0x7bff}, {65520, 0x7c00}, {-1e9, 0xfc00}, {0x1p-25, 0}, {0x1.8p-24, 2}, {2049, 0x6800}, {2051, 0x6802}} {
 		if got := kernelstest.Encode(kernels.Float16, row.v); got != row.x {
 			t.Errorf("half %v is %#x, want %#x", row.v, got, row.x)
+		}
+	}
+	for _, row := range []struct {
+		v      float64
+		e4, e5 uint64
+	}{{465, 0x7e, 0x5f}, {-1e9, 0xfe, 0xfb}, {math.Inf(1), 0x7e, 0x7b}, {0x1p-10, 0, 0x14}, {0x1.8p-9, 2, 0x1a}, {17, 0x58, 0x4c}, {19, 0x5a, 0x4d}} {
+		if e4, e5 := kernelstest.Encode(kernels.Float8e4m3, row.v), kernelstest.Encode(kernels.Float8e5m2, row.v); e4 != row.e4 || e5 != row.e5 {
+			t.Errorf("%v is %#x and %#x, want %#x and %#x", row.v, e4, e5, row.e4, row.e5)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // Specials returns the bits of the values of d at which kernels go wrong: for floating-point types
 // NaNs of both signs with several payloads, quiet and signalling, zeros, infinities, the largest and
-// smallest normal and denormal numbers, small integers and their neighbours; for integers the ends.
+// smallest normal and denormal numbers, small integers and their neighbours; of 8 bits every one; for integers the ends.
 func Specials(d kernels.DType) []uint64 {
 	size := 8 * d.Size()
 	if !d.IsFloat() {
@@ -18,6 +18,13 @@ func Specials(d kernels.DType) []uint64 {
 	}
 	f := fraction(d)
 	one := Encode(d, 1)
+	if d.Size() == 1 {
+		all := make([]uint64, 256)
+		for x := range all {
+			all[x] = uint64(x)
+		}
+		return all
+	}
 	infinity := quietNaN(d) &^ (1 << (f - 1))
 	positive := []uint64{
 		0, 1, 2, 1<<f - 1, // denormals

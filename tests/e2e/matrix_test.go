@@ -144,7 +144,7 @@ func grid(w way, n int, add func(spec)) {
 		}
 		// The long ones are spread over sizes, memories and types.
 		if n > 1 && (i+n)%3 == 0 {
-			s := d.spec(kernels.DTypes()[(i+n)%10], big(d.kind, n), uint64(i))
+			s := d.spec(kernels.DTypes()[(i+n)%len(kernels.DTypes())], big(d.kind, n), uint64(i))
 			s.memory, s.redop, s.place = w.memories[i%len(w.memories)], kernels.RedOps()[(i/3+n)%5], place(i%int(places))
 			add(s)
 		}

@@ -37,7 +37,7 @@ func (p *program) batch(report *cluster.Case) error {
 		which := p.common.IntN(len(p.comms))
 		c := p.comms[which]
 		size := [...]int{0, 1, 5, 700, 700, 9_000, 9_000, 120_000}[p.common.IntN(8)]
-		s := ds[p.common.IntN(len(ds))].spec(kernels.DTypes()[p.common.IntN(10)], size, p.common.Uint64()>>8)
+		s := ds[p.common.IntN(len(ds))].spec(kernels.DTypes()[p.common.IntN(len(kernels.DTypes()))], size, p.common.Uint64()>>8)
 		s.special, s.shift = p.common.IntN(4) == 0, p.common.IntN(3)
 		root := p.common.IntN(1 << 20)
 		if c == nil {

@@ -149,7 +149,7 @@ func (m *meter) print(format string, args ...any) { fmt.Printf(format+"\n", args
 func TestFigures(t *testing.T) {
 	m := newMeter(t)
 	info := m.d.Info()
-	m.print("%s, compute capability %d.%d, %d multiprocessors, CUDA %d, DMA-BUF %v, GPUDirect RDMA %v", info.Name, info.Major, info.Minor, info.Multiprocessors, info.Driver, info.DMABuf, info.DirectRDMA)
+	m.print("%s, compute capability %d.%d, %d multiprocessors, CUDA %d, DMA-BUF %v, GPUDirect RDMA %v, fabric %v", info.Name, info.Major, info.Minor, info.Multiprocessors, info.Driver, info.DMABuf, info.DirectRDMA, info.Fabric)
 	m.print("copy by the driver, 1 GiB: %.3f TB/s", m.ceiling/1e12)
 	m.bulk()
 	m.short()
@@ -158,19 +158,22 @@ func TestFigures(t *testing.T) {
 }
 
 func (m *meter) bulk() {
-	const bytes = 256 << 20
-	percent := func(moved, seconds float64) float64 { return moved / seconds / m.ceiling * 100 }
-	m.print("\nkernels, 256 MiB, %% of the driver's copy (want copy ≥ 99, reduce ≥ 102)")
-	m.print("stores alone, by the driver's memset %.1f", percent(bytes, m.device(10, func() error {
-		return m.d.Fill(m.streams[0], m.dst[0].Ptr, 0x3C, bytes)
-	})))
-	m.print("copy %.1f", percent(2*bytes, m.device(10, func() error {
-		return m.d.Copy(m.streams[0], []unsafe.Pointer{m.dst[0].Ptr}, m.src[0].Ptr, bytes)
-	})))
-	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Float16, kernels.Float64, kernels.Int8} {
-		m.print("reduce %v %.1f", d, percent(3*bytes, m.device(10, func() error {
-			return m.d.Fold(m.streams[0], d, kernels.Sum, m.dst[0].Ptr, []unsafe.Pointer{m.src[0].Ptr, m.src[1].Ptr}, bytes/d.Size())
-		})))
+	for _, bytes := range []int{256 << 20, 1 << 30} {
+		driver := 2 * float64(bytes) / m.device(10, func() error { return m.d.CopyAny(m.streams[0], m.dst[0].Ptr, m.src[0].Ptr, int64(bytes)) })
+		line := func(what string, moved, seconds float64) {
+			m.print("%-18s %6.1f %6.1f", what, moved/seconds/m.ceiling*100, moved/seconds/driver*100)
+		}
+		m.print("\nkernels, %d MiB, %% of the driver's copy of 1 GiB, and of %d MiB (want copy ≥ 99, reduce ≥ 102)", bytes>>20, bytes>>20)
+		line("driver's copy", 2*float64(bytes), 2*float64(bytes)/driver)
+		line("driver's memset", float64(bytes), m.device(10, func() error { return m.d.Fill(m.streams[0], m.dst[0].Ptr, 0x3C, int64(bytes)) }))
+		line("copy", 2*float64(bytes), m.device(10, func() error {
+			return m.d.Copy(m.streams[0], []unsafe.Pointer{m.dst[0].Ptr}, m.src[0].Ptr, int64(bytes))
+		}))
+		for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Float16, kernels.Float64, kernels.Int8, kernels.Float8e4m3, kernels.Float8e5m2} {
+			line("reduce "+d.String(), 3*float64(bytes), m.device(10, func() error {
+				return m.d.Fold(m.streams[0], d, kernels.Sum, m.dst[0].Ptr, []unsafe.Pointer{m.src[0].Ptr, m.src[1].Ptr}, bytes/d.Size())
+			}))
+		}
 	}
 }
 
@@ -208,7 +211,7 @@ func (m *meter) short() {
 func (m *meter) long() {
 	m.print("\nall_reduce, device time, %% of the copy bandwidth by 2nS/t (want n=8: 16 MiB 82, 64 MiB 87, 256 MiB and more 93)")
 	m.print("%-10s %11s %8s %8s %8s %8s %10s", "type", "bytes", "n=2", "n=3", "n=4", "n=8", "µs at n=8")
-	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16} {
+	for _, d := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Float8e4m3} {
 		for _, bytes := range []int{4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30} {
 			row, last := fmt.Sprintf("%-10v %11d", d, bytes), 0.0
 			for _, n := range []int{2, 3, 4, 8} {
@@ -248,14 +251,17 @@ func (m *meter) joins() float64 {
 }
 
 func (m *meter) eager() {
-	var empty [1]cuda.Program
-	empty[0].Reset(cuda.MoveBytes)
-	empty[0].Lane()
-	m.print("\nfloor: an empty launch %.2f µs pipelined, %.2f with sync; events of 8 streams without a kernel %.2f",
-		m.wall(200, func() error { return m.d.Launch(empty[:], m.streams[0], nil, nil) })*1e6,
+	var empty [8]cuda.Program
+	for i := range empty {
+		empty[i].Reset(cuda.MoveBytes)
+		empty[i].Lane()
+	}
+	m.print("\nfloor: an empty launch %.2f µs pipelined, %.2f with sync, one of eight in one call %.2f; events of 8 streams without a kernel %.2f",
+		m.wall(200, func() error { return m.d.Launch(empty[:1], m.streams[0], nil, nil) })*1e6,
 		m.wall(200, func() error {
-			return errors.Join(m.d.Launch(empty[:], m.streams[0], nil, nil), m.d.Wait(m.streams[0]))
-		})*1e6, m.joins()*1e6)
+			return errors.Join(m.d.Launch(empty[:1], m.streams[0], nil, nil), m.d.Wait(m.streams[0]))
+		})*1e6,
+		m.wall(25, func() error { return m.d.Launch(empty[:], m.streams[0], nil, nil) })/8*1e6, m.joins()*1e6)
 	m.print("\neager, 8 KiB float, µs a call (want a Group of 8 pipelined ≤ 11.5, 8 goroutines ≤ 22, host cost of one rank ≤ 4)")
 	for _, n := range []int{1, 2, 8} {
 		for _, joined := range []bool{false, true} {
@@ -277,10 +283,39 @@ func (m *meter) eager() {
 				require.NoError(m, m.d.Synchronize())
 			}
 			slices.Sort(host)
-			m.print("Group of %d, a stream a rank %-5v: pipelined %.2f, with sync %.2f, host %.2f", n, joined, pipelined*1e6, synced*1e6, host[10]*1e6)
+			// Another call each time: what writing programs costs.
+			others := [2][]gpu.Call{calls, slices.Clone(calls)}
+			for r := range others[1] {
+				others[1][r].Count /= 2
+			}
+			turn := 0
+			changing := m.wall(200, func() error {
+				turn++
+				return c.Group(others[turn%2])
+			})
+			m.print("Group of %d, a stream a rank %-5v: pipelined %.2f (%.2f where calls change), with sync %.2f, host %.2f", n, joined, pipelined*1e6, changing*1e6, synced*1e6, host[10]*1e6)
 		}
 	}
 	c, calls := m.communicator(8), m.calls(8, 8<<10, kernels.Float32, true)
+	m.print("ten all_reduces of 8 KiB of 8 ranks, a stream a rank, queued together: %.2f each", m.wall(100, func() error {
+		var tickets [80]gpu.Ticket
+		c.Hold()
+		for i := range tickets {
+			call := calls[i%8]
+			call.Src, call.Dst = unsafe.Add(call.Src, i/8<<13), unsafe.Add(call.Dst, i/8<<13)
+			var err error
+			if tickets[i], err = c.Start(i%8, call); err != nil {
+				return err
+			}
+		}
+		c.Release()
+		for _, t := range tickets {
+			if err := t.Outcome(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})/10*1e6)
 	const rounds = 2000
 	var best time.Duration = math.MaxInt64
 	for range 5 {
@@ -337,14 +372,16 @@ func TestShapes(t *testing.T) {
 		{"copy", cuda.MoveBytes, 1, 1, 1, 16 << 20}, {"copy", cuda.MoveBytes, 1, 1, 1, 256 << 20},
 		{"copy to 8", cuda.MoveBytes, 1, 1, 8, 64 << 20},
 		{"reduce float", fold(kernels.Float32), 4, 2, 1, 256 << 20}, {"reduce bfloat16", fold(kernels.Bfloat16), 2, 2, 1, 256 << 20},
+		{"reduce int8", fold(kernels.Int8), 1, 2, 1, 256 << 20}, {"reduce f8e4m3", fold(kernels.Float8e4m3), 1, 2, 1, 256 << 20}, {"8 f8e4m3", fold(kernels.Float8e4m3), 1, 8, 8, 64 << 20},
 		{"2 float", fold(kernels.Float32), 4, 2, 2, 4 << 20}, {"2 float", fold(kernels.Float32), 4, 2, 2, 16 << 20}, {"2 float", fold(kernels.Float32), 4, 2, 2, 64 << 20},
 		{"3 float", fold(kernels.Float32), 4, 3, 3, 64 << 20}, {"4 float", fold(kernels.Float32), 4, 4, 4, 64 << 20},
 		{"8 float", fold(kernels.Float32), 4, 8, 8, 256 << 10}, {"8 float", fold(kernels.Float32), 4, 8, 8, 4 << 20}, {"8 float", fold(kernels.Float32), 4, 8, 8, 16 << 20},
+		{"8 float", fold(kernels.Float32), 4, 8, 8, 256 << 20}, {"8 bfloat16", fold(kernels.Bfloat16), 2, 8, 8, 256 << 20},
 	} {
 		line := fmt.Sprintf("%s %d MiB, %% at blocks x threads:", row.name, row.bytes>>20)
 		packs := row.bytes / 16
 		for _, threads := range []int{64, 128, 256} {
-			for _, each := range []int{1, 2, 4, 8, 16, 32} { // packs a thread
+			for _, each := range []int{1, 2, 4, 16} { // packs a thread
 				blocks := packs / each / threads
 				if blocks == 0 {
 					continue

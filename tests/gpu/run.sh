@@ -51,8 +51,8 @@ for group in "$@"; do
 	soak) run soak 120 ./gpu.test -test.v -test.timeout 110s -test.run GoroutinesMeet -test.count 100 ;;
 	memcheck)
 		run memcheck-collectives 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./gpu.test -test.v -test.short -test.timeout 55s \
-			-test.run 'Algorithms|WaitingOnGPU|WaitingEpochs|Transfers|SeveralDevices'
-		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Specials|Graph'
+			-test.run 'Algorithms|BatchOnGPU|FactorsOnGPU|WaitingOnGPU|WaitingEpochs|Transfers|SeveralDevices'
+		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Specials|Graph|Foreign'
 		;;
 	esac
 done

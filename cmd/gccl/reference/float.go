@@ -141,7 +141,7 @@ func (r *rules) expect(s *float, exact bool) expectation {
 	case exact && s.size <= r.whole:
 		return only(f.encode(s.hi))
 	}
-	return expectation{hi: s.hi, lo: s.lo, bound: r.rel*s.size + r.abs, orInf: s.size >= r.largest, notMinusZero: !s.faded}
+	return expectation{hi: s.hi, lo: s.lo, bound: r.rel*s.size + r.abs, orInf: s.size >= r.largest, orAny: f.most != 0 && s.size >= r.largest, notMinusZero: !s.faded}
 }
 
 func (r *rules) expectProduct(s *float, exact bool) expectation {
@@ -166,6 +166,7 @@ func (r *rules) expectProduct(s *float, exact bool) expectation {
 		return only(f.encode(s.hi))
 	default:
 		e.exact = false
+		e.orAny = f.most != 0 && s.size >= r.largest
 		e.hi, e.lo, e.bound, e.orInf = s.hi, s.lo, r.rel*math.Abs(s.hi)+r.abs*s.size, s.size >= r.largest
 	}
 	return e
@@ -178,6 +179,7 @@ type expectation struct {
 	bits          uint64
 	hi, lo, bound float64
 	orNaN, orInf  bool // some order of the operands gives that
+	orAny         bool // some order saturates on its way: any number
 	signed, minus bool // whether the sign is known, and which
 	notMinusZero  bool
 }
@@ -193,7 +195,7 @@ func (e expectation) allows(f format, got uint64) bool {
 	case e.exact, e.signed && got&f.negative() != 0 != e.minus, e.notMinusZero && got == f.negative():
 		return false
 	}
-	return e.orInf && math.IsInf(v, 0) || math.Abs((v-e.hi)-e.lo) <= e.bound
+	return e.orAny && v == v || e.orInf && math.IsInf(v, 0) || math.Abs((v-e.hi)-e.lo) <= e.bound
 }
 
 func (e expectation) text(f format) string {

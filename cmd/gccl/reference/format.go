@@ -11,6 +11,7 @@ import (
 // what checks a library shares none of its arithmetic.
 type format struct {
 	frac, exp int     // bits of fraction, without the leading one, and exponent
+	most      uint64  // bits of the largest number, where there is no infinity or nothing becomes one; else 0
 	tiny      float64 // the smallest number above 0
 	smallest  float64 // the smallest normal number
 }
@@ -23,6 +24,14 @@ func newFormat(frac, exp int) format {
 
 var half, bfloat16, single, double = newFormat(10, 5), newFormat(7, 8), newFormat(23, 8), newFormat(52, 11)
 
+// The 8-bit formats saturate. The first has numbers where others have infinity and most NaNs.
+var e4m3, e5m2 = newFormat(3, 4).saturated(0x7e), newFormat(2, 5).saturated(0x7b)
+
+func (f format) saturated(most uint64) format {
+	f.most = most
+	return f
+}
+
 // formatOf returns the format of a floating-point type.
 func formatOf(d kernels.DType) format {
 	switch d {
@@ -32,19 +41,40 @@ func formatOf(d kernels.DType) format {
 		return bfloat16
 	case kernels.Float32:
 		return single
+	case kernels.Float8e4m3:
+		return e4m3
+	case kernels.Float8e5m2:
+		return e5m2
 	default:
 		return double
 	}
 }
 
-func (f format) bias() int           { return 1<<(f.exp-1) - 1 }
-func (f format) infinity() uint64    { return (1<<f.exp - 1) << f.frac }
-func (f format) nan() uint64         { return f.infinity() | 1<<(f.frac-1) } // canonical: positive, quiet, no payload
-func (f format) negative() uint64    { return 1 << (f.frac + f.exp) }
-func (f format) unit() float64       { return math.Ldexp(1, -f.frac-1) } // half an ulp of 1: what one rounding may lose, relatively
-func (f format) largest() float64    { return math.Ldexp(2-math.Ldexp(1, -f.frac), f.bias()) }
-func (f format) whole() uint64       { return 1 << (f.frac + 1) } // all whole numbers up to it are in the format
-func (f format) isNaN(b uint64) bool { return b&^f.negative() > f.infinity() }
+func (f format) bias() int        { return 1<<(f.exp-1) - 1 }
+func (f format) infinity() uint64 { return (1<<f.exp - 1) << f.frac }
+func (f format) negative() uint64 { return 1 << (f.frac + f.exp) }
+func (f format) unit() float64    { return math.Ldexp(1, -f.frac-1) } // half an ulp of 1: what one rounding may lose, relatively
+func (f format) whole() uint64    { return 1 << (f.frac + 1) }        // all whole numbers up to it are in the format
+
+// nan is the canonical one: positive, quiet, no payload; of 8 bits all ones.
+func (f format) nan() uint64 {
+	if f.most != 0 {
+		return f.negative() - 1
+	}
+	return f.infinity() | 1<<(f.frac-1)
+}
+
+func (f format) largest() float64 {
+	if f.most != 0 {
+		return f.decode(f.most)
+	}
+	return math.Ldexp(2-math.Ldexp(1, -f.frac), f.bias())
+}
+
+func (f format) isNaN(b uint64) bool {
+	b &^= f.negative()
+	return b > max(f.infinity(), f.most)
+}
 
 // decode returns the value of the number with these bits, exactly.
 func (f format) decode(b uint64) float64 {
@@ -57,9 +87,9 @@ func (f format) decode(b uint64) float64 {
 	sign := (b & f.negative()) << (63 - f.frac - f.exp)
 	b &^= f.negative()
 	switch {
-	case b > f.infinity():
+	case f.isNaN(b):
 		return math.NaN()
-	case b == f.infinity():
+	case b == f.infinity() && f.most < b:
 		return math.Float64frombits(sign | 0x7ff<<52)
 	case b < 1<<f.frac:
 		return math.Copysign(float64(b)*f.tiny, math.Float64frombits(sign))
@@ -78,7 +108,11 @@ func (f format) encode(v float64) uint64 {
 	drop := 52 - f.frac
 	b &^= 1 << 63
 	b += 1<<(drop-1) - 1 + b>>drop&1
-	return sign | min(b>>drop-uint64(1023-f.bias())<<f.frac, f.infinity())
+	limit := f.infinity()
+	if f.most != 0 {
+		limit = f.most
+	}
+	return sign | min(b>>drop-uint64(1023-f.bias())<<f.frac, limit)
 }
 
 func (f format) encodeRest(v float64) uint64 {

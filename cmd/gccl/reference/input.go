@@ -74,11 +74,14 @@ func (in Input) exactAt(i int) bool { return i&1 == 1 && !in.Special && in.DType
 func (in Input) fillExact(bits []uint64, rank, first int) {
 	f := formatOf(in.DType)
 	one, most := f.encode(1), max(1, f.whole()/uint64(in.Ranks))
+	few := uint64(in.Ranks) > f.whole() // then not all ranks can have a number that counts
 	mask := uint64(1)<<(mathbits.Len64(most)-1) - 1
 	for k := 1 - first&1; k < len(bits); k += 2 {
 		h := hash(in.Seed, rank, uint64(first+k))
 		sign := h >> 63 << (f.frac + f.exp)
 		switch {
+		case few && in.RedOp != kernels.Prod && (uint64(rank)+hash(in.Seed, -2, uint64(first+k)))%uint64(in.Ranks) >= f.whole():
+			bits[k] = 0
 		case in.RedOp != kernels.Prod:
 			bits[k] = sign | f.encode(float64(1+h&mask))
 		case h&0xffff*uint64(in.Ranks)>>16 >= 6:
@@ -99,6 +102,9 @@ func (in Input) specialAt(ordinary uint64, rank int, i uint64) uint64 {
 	denormal := sign | max(1, h&(1<<f.frac-1)>>(h>>60&7))
 	infinity := sign | f.infinity()
 	nan := sign | f.infinity() | max(1, h&(1<<f.frac-1)) // quiet or signalling, any payload
+	if f.most != 0 {                                     // with saturation the result would depend on where it comes
+		infinity, nan = ordinary, sign|f.nan()
+	}
 	pick := h >> 40 % 8
 	switch hash(in.Seed, -1, i) % 8 {
 	case 0:

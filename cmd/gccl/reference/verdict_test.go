@@ -119,8 +119,9 @@ func TestReferenceRefusesMistakes(t *testing.T) {
 			for range 20 {
 				i := rng.IntN(count)
 				b := append([]byte(nil), right...)
-				b[(i+1)*size-1] ^= 0x40 // an exponent bit, or a high one: no rounding error, on little-endian machines
-				if in.Ranks <= 8 || in.exactAt(i) {
+				b[(i+1)*size-1] ^= 0x40                             // an exponent bit, or a high one: no rounding error, on little-endian machines
+				rough := in.DType.IsFloat() && in.DType.Size() == 1 // where one bit may hide among roundings
+				if in.Ranks <= 8 && !rough || in.exactAt(i) && !(rough && in.RedOp == kernels.Avg) {
 					require.EqualValues(t, 1, in.Reduced(b, 0).Wrong, "element %d", i)
 				}
 			}

@@ -45,8 +45,29 @@ func BlockAccess(ctx Context, b Block, ordinal int) error {
 func BlockExport(ctx Context, b Block) (int, error) {
 	c := b.c()
 	fd := C.int(-1)
-	err := check("cuMemExportToShareableHandle", C.cu_block_export(C.cu_ctx(ctx), &c, &fd))
+	err := check("cuMemExportToShareableHandle", C.cu_block_export(C.cu_ctx(ctx), &c, C.int(HandlePosix), unsafe.Pointer(&fd)))
 	return int(fd), err
+}
+
+// BlockExportFabric returns a handle of it for processes on any host of the fabric. The memory must have been made with HandleFabric.
+func BlockExportFabric(ctx Context, b Block) (handle [64]byte, err error) {
+	c := b.c()
+	err = check("cuMemExportToShareableHandle", C.cu_block_export(C.cu_ctx(ctx), &c, C.int(HandleFabric), unsafe.Pointer(&handle)))
+	return handle, err
+}
+
+// BlockImport maps what BlockExport gave here or in another process for a device; fd stays the caller's. BlockFree undoes it.
+func BlockImport(ctx Context, ordinal, fd int, bytes int64) (Block, error) {
+	var b C.cu_block
+	err := check("cuMemImportFromShareableHandle", C.cu_block_import_fd(C.cu_ctx(ctx), C.int(ordinal), C.int(fd), C.size_t(bytes), &b))
+	return Block{Ptr: pointer(&b.ptr), Bytes: bytes, handle: uint64(b.handle)}, err
+}
+
+// BlockImportFabric is BlockImport of what BlockExportFabric gave.
+func BlockImportFabric(ctx Context, ordinal int, handle [64]byte, bytes int64) (Block, error) {
+	var b C.cu_block
+	err := check("cuMemImportFromShareableHandle", C.cu_block_import_fabric(C.cu_ctx(ctx), C.int(ordinal), unsafe.Pointer(&handle), C.size_t(bytes), &b))
+	return Block{Ptr: pointer(&b.ptr), Bytes: bytes, handle: uint64(b.handle)}, err
 }
 
 // PointerAttribute returns an attribute of a device address that is a number.

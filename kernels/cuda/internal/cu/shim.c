@@ -40,6 +40,7 @@
 	F(MemUnmap, 10020, 1, (cu_ptr, size_t)) \
 	F(MemSetAccess, 10020, 1, (cu_ptr, size_t, const struct access *, size_t)) \
 	F(MemExportToShareableHandle, 10020, 1, (void *, cu_handle, int, unsigned long long)) \
+	F(MemImportFromShareableHandle, 10020, 1, (cu_handle *, void *, int)) \
 	F(PointerGetAttribute, 4000, 1, (void *, int, cu_ptr)) \
 	F(MemAlloc, 3020, 1, (cu_ptr *, size_t)) \
 	F(MemFree, 3020, 1, (cu_ptr)) \
@@ -276,11 +277,8 @@ static cu_result map_on(const cu_block *b, int device) {
 	return cu.MemSetAccess(b->ptr, b->size, &a, 1);
 }
 
-static cu_result create(int device, int handles, int gdr, cu_block *b) {
-	struct properties p = on_device(device, handles, gdr);
-	cu_result r = cu.MemCreate(&b->handle, b->size, &p, 0);
-	if (r != 0) return r;
-	r = cu.MemAddressReserve(&b->ptr, b->size, 0, 0, 0);
+static cu_result map_new(int device, cu_block *b) {
+	cu_result r = cu.MemAddressReserve(&b->ptr, b->size, 0, 0, 0);
 	if (r == 0) {
 		r = cu.MemMap(b->ptr, b->size, 0, b->handle, 0);
 		if (r == 0) {
@@ -292,6 +290,11 @@ static cu_result create(int device, int handles, int gdr, cu_block *b) {
 	}
 	cu.MemRelease(b->handle);
 	return r;
+}
+static cu_result create(int device, int handles, int gdr, cu_block *b) {
+	struct properties p = on_device(device, handles, gdr);
+	cu_result r = cu.MemCreate(&b->handle, b->size, &p, 0);
+	return r != 0 ? r : map_new(device, b);
 }
 static cu_result block_create(cu_ctx ctx, int device, int handles, int gdr, cu_block *b) { IN(ctx, create(device, handles, gdr, b)) }
 cu_result cu_block_create(cu_ctx ctx, int ordinal, int handles, int gdr, size_t size, cu_block *b) {
@@ -315,7 +318,25 @@ cu_result cu_block_access(cu_ctx ctx, const cu_block *b, int ordinal) {
 	DEVICE(ordinal, d)
 	RELAXED(ctx, block_access(ctx, b, d))
 }
-cu_result cu_block_export(cu_ctx ctx, const cu_block *b, int *fd) { IN(ctx, cu.MemExportToShareableHandle(fd, b->handle, 1, 0)) }
+cu_result cu_block_export(cu_ctx ctx, const cu_block *b, int kind, void *handle) { IN(ctx, cu.MemExportToShareableHandle(handle, b->handle, kind, 0)) }
+
+static cu_result import(int device, int kind, void *handle, cu_block *b) {
+	cu_result r = cu.MemImportFromShareableHandle(&b->handle, handle, kind);
+	return r != 0 ? r : map_new(device, b);
+}
+static cu_result block_import(cu_ctx ctx, int device, int kind, void *handle, cu_block *b) { IN(ctx, import(device, kind, handle, b)) }
+cu_result cu_block_import_fd(cu_ctx ctx, int ordinal, int fd, size_t size, cu_block *b) {
+	DEVICE(ordinal, d)
+	memset(b, 0, sizeof *b);
+	b->size = size;
+	RELAXED(ctx, block_import(ctx, d, 1, (void *)(uintptr_t)fd, b))
+}
+cu_result cu_block_import_fabric(cu_ctx ctx, int ordinal, const void *handle, size_t size, cu_block *b) {
+	DEVICE(ordinal, d)
+	memset(b, 0, sizeof *b);
+	b->size = size;
+	RELAXED(ctx, block_import(ctx, d, 8, (void *)handle, b))
+}
 cu_result cu_pointer_attribute(cu_ctx ctx, int attribute, cu_ptr p, void *value) { IN(ctx, cu.PointerGetAttribute(value, attribute, p)) }
 
 static cu_result mem_alloc(cu_ctx ctx, size_t size, cu_ptr *p) { IN(ctx, cu.MemAlloc(p, size)) }
@@ -356,7 +377,8 @@ cu_result cu_event_create(cu_ctx ctx, int timing, cu_event *e) { IN(ctx, cu.Even
 cu_result cu_event_destroy(cu_ctx ctx, cu_event e) { IN(ctx, cu.EventDestroy(e)) }
 cu_result cu_event_record(cu_ctx ctx, cu_event e, cu_stream s) { IN(ctx, cu.EventRecord(e, s)) }
 cu_result cu_event_sync(cu_ctx ctx, cu_event e) { IN(ctx, cu.EventSynchronize(e)) }
-cu_result cu_event_query(cu_ctx ctx, cu_event e) { IN(ctx, cu.EventQuery(e)) }
+static cu_result event_query(cu_ctx ctx, cu_event e) { IN(ctx, cu.EventQuery(e)) }
+cu_result cu_event_query(cu_ctx ctx, cu_event e) { RELAXED(ctx, event_query(ctx, e)) } // a watchdog's, while anybody captures
 cu_result cu_event_elapsed(cu_ctx ctx, cu_event from, cu_event to, float *ms) { IN(ctx, cu.EventElapsedTime(ms, from, to)) }
 cu_result cu_stream_wait(cu_ctx ctx, cu_stream s, cu_event e) { IN(ctx, cu.StreamWaitEvent(s, e, 0)) }
 

@@ -47,6 +47,16 @@ func BlockCreate(ctx Context, ordinal, handles int, gdr bool, bytes int64) (Bloc
 func BlockFree(ctx Context, b Block) error                { return unsupported() }
 func BlockAccess(ctx Context, b Block, ordinal int) error { return unsupported() }
 func BlockExport(ctx Context, b Block) (int, error)       { return 0, unsupported() }
+func BlockExportFabric(ctx Context, b Block) (handle [64]byte, err error) {
+	err = unsupported()
+	return
+}
+func BlockImport(ctx Context, ordinal, fd int, bytes int64) (Block, error) {
+	return Block{}, unsupported()
+}
+func BlockImportFabric(ctx Context, ordinal int, handle [64]byte, bytes int64) (Block, error) {
+	return Block{}, unsupported()
+}
 func PointerAttribute(ctx Context, attribute int, p unsafe.Pointer) (uint64, error) {
 	return 0, unsupported()
 }
