@@ -32,5 +32,7 @@ func CopyStreaming(dst, src unsafe.Pointer, bytes int) {
 		copyStreamingAVX2((*byte)(unsafe.Add(dst, at)), (*byte)(unsafe.Add(src, at)), n)
 		at += n
 	}
-	Copy(unsafe.Add(dst, end), unsafe.Add(src, end), bytes-end)
+	if end < bytes { // else a pointer to what is behind the buffers, which may be anything
+		Copy(unsafe.Add(dst, end), unsafe.Add(src, end), bytes-end)
+	}
 }

@@ -41,6 +41,9 @@ func (p *puts) copy(slot, src unsafe.Pointer, n int) {
 	}
 	if p.count++; p.count > p.due && n >= 2*probeBytes {
 		p.probe(slot, src)
+		if n == 2*probeBytes {
+			return // what is behind src may be no memory
+		}
 		slot, src, n = unsafe.Add(slot, 2*probeBytes), unsafe.Add(src, 2*probeBytes), n-2*probeBytes
 	}
 	if p.far {
