@@ -115,23 +115,25 @@ func race(ctx context.Context, addresses []string, dial func(context.Context, st
 	}
 	var won result
 	var errs []error
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(stagger)
 	defer timer.Stop()
-	for begun < len(addresses) && won.conn == nil || ended < begun {
-		next := timer.C
-		if begun == len(addresses) || won.conn != nil {
-			next = nil
-		}
-		select {
-		case <-next:
+	next := func() {
+		if begun < len(addresses) && won.conn == nil {
 			begin()
 			timer.Reset(stagger)
+		}
+	}
+	next()
+	for ended < begun {
+		select {
+		case <-timer.C:
+			next()
 		case r := <-results:
 			ended++
 			switch {
 			case r.err != nil:
 				errs = append(errs, r.err)
-				timer.Reset(0)
+				next()
 			case won.conn == nil:
 				won = r
 				cancel() // the others end at once
