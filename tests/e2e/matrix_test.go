@@ -292,6 +292,7 @@ func (w way) matrix(t *testing.T, env func(n int) []string) (total int) {
 		t.Run(fmt.Sprintf("%s-%d", w.name, n), func(t *testing.T) {
 			l := cluster.Launch{Job: "matrix", Ranks: n, Env: []string{"GCCL_TRANSPORT=" + w.transport, wayVar + "=" + w.name}}
 			if env != nil {
+				l.Env = append(l.Env, "GCCL_INIT_TIMEOUT=5m") // processors are emulated there, and theirs may be busy
 				l.Env = append(l.Env, env(n)...)
 				l.Timeout = 10 * time.Minute
 			}
