@@ -100,7 +100,7 @@ func (r *run) finish(ctx context.Context, holds bool) error {
 
 // forget lets go of the buffers.
 func (r *run) forget() {
-	r.prepared = nil
+	r.prepared, r.Call.Post = nil, nil
 	r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil
 	for i := range r.parts {
 		r.parts[i].In, r.parts[i].Out = nil, nil
@@ -210,6 +210,7 @@ func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
 		return r, false, r.trivial(p)
 	}
 	c.hot.Store(p)
+	r.forget()
 	c.spare.Store(r)
 	return c.launch(p, call, waits)
 }
