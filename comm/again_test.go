@@ -1,0 +1,47 @@
+package comm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// A call like the last one is checked as the last one was: wrong memory is an error before anything is sent.
+func TestSameCallWithWrongMemory(t *testing.T) {
+	comms := world(t, 2, transports()["mem"])
+	each(2, func(r int) {
+		c := comms[r]
+		buf := make([]float32, 64)
+		good := comm.Call{Kind: comm.KindAllReduce, Src: kernels.MemOf(buf[:16]), Dst: kernels.MemOf(buf[32:48]), Count: 16, DType: kernels.Float32}
+		for name, spoil := range map[string]func(*comm.Call){
+			"nothing":    nil,
+			"short src":  func(c *comm.Call) { c.Src = kernels.MemOf(buf[:15]) },
+			"short dst":  func(c *comm.Call) { c.Dst = kernels.MemOf(buf[32:47]) },
+			"no src":     func(c *comm.Call) { c.Src.Ptr = nil },
+			"no dst":     func(c *comm.Call) { c.Dst.Ptr = nil },
+			"overlap":    func(c *comm.Call) { c.Dst = kernels.MemOf(buf[8:24]) },
+			"overlap 2":  func(c *comm.Call) { c.Src = kernels.MemOf(buf[40:56]) },
+			"other comm": func(c *comm.Call) { c.Comm = comms[1-r] },
+			"other type": func(c *comm.Call) { c.DType = 99 },
+			"a GPU's":    func(c *comm.Call) { c.Src.Device.Kind = kernels.CUDA },
+		} {
+			if err := c.Do(background, good); err != nil {
+				t.Errorf("rank %d, before %s: %v", r, name, err)
+				return
+			}
+			if spoil == nil {
+				continue
+			}
+			bad := good
+			spoil(&bad)
+			if err := c.Do(background, bad); err == nil {
+				t.Errorf("rank %d: %s is taken", r, name)
+			} else if name != "a GPU's" {
+				require.ErrorIs(t, err, comm.ErrArgument, name)
+			}
+		}
+	})
+}
