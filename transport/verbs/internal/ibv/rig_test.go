@@ -73,6 +73,18 @@ func closing(t *testing.T, c interface{ Close() error }) {
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 }
 
+// readable waits until fd has something to read. The runtime's signals interrupt poll.
+func readable(t *testing.T, fd int, patience time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for deadline := time.Now().Add(patience); ; {
+		n, err := unix.Poll(fds, int(max(0, time.Until(deadline)).Milliseconds()))
+		if err != unix.EINTR {
+			require.NoError(t, err)
+			return n > 0
+		}
+	}
+}
+
 func (r *rig) addr(offset int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(&r.memory[0]))) + uint64(offset)
 }

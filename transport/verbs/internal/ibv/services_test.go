@@ -96,24 +96,18 @@ func TestChannel(t *testing.T) {
 	cq := r.cq
 	closing(t, cq)
 	a, _ := r.pair(RC)
-	readable := func(patience time.Duration) bool {
-		fds := []unix.PollFd{{Fd: int32(channel.FD()), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(patience.Milliseconds()))
-		require.NoError(t, err)
-		return n > 0
-	}
 	write := func() {
 		r.post(a, Send{ID: 1, Op: Write, Addr: r.addr(0), Bytes: 64, LKey: r.mr.LKey(), RKey: r.mr.RKey(), Remote: r.addr(4096), Flags: Signaled})
 		r.completions(1)
 	}
 	write()
-	require.False(t, readable(0), "not armed")
+	require.False(t, readable(t, channel.FD(), 0), "not armed")
 	require.NoError(t, cq.Arm())
 	write()
-	require.True(t, readable(time.Minute))
+	require.True(t, readable(t, channel.FD(), time.Minute))
 	require.Equal(t, 1, cq.Drain())
 	write()
-	require.False(t, readable(0), "armed for one only")
+	require.False(t, readable(t, channel.FD(), 0), "armed for one only")
 	require.NoError(t, cq.Resize(200))
 	require.GreaterOrEqual(t, cq.Entries(), 200)
 	write()
@@ -192,10 +186,8 @@ func TestAsyncEvents(t *testing.T) {
 	defer d.Close()
 	require.NoError(t, unix.SetNonblock(d.EventFD(), true))
 	next := func(want Event) {
-		fds := []unix.PollFd{{Fd: int32(d.EventFD()), Events: unix.POLLIN}}
 		for deadline := time.Now().Add(time.Minute); ; {
-			_, err := unix.Poll(fds, 1000)
-			require.NoError(t, err)
+			readable(t, d.EventFD(), time.Second)
 			event, port, err := d.Event()
 			if err == nil && event == want {
 				require.Equal(t, 1, port)
