@@ -77,7 +77,7 @@ One connection alone, without collectives, is what write_bw, write_lat and send_
 	flags.VarP(intFlag(&cfg.Warmup, 0, "1"), "warmup-iters", "w", "iterations before them")
 	flags.VarP(intFlag(&cfg.Agg, 1, "1"), "agg-iters", "m", "calls one after the other in each iteration")
 	flags.VarP(intFlag(&cfg.Checks, 0, "1"), "check", "c", "checked calls of each message, 0 for none")
-	flags.VarP(redopsFlag(&cfg.RedOps), "op", "o", "reduction: sum, prod, min, max, avg; several by commas; all")
+	flags.VarP(opsFlag(&cfg.Ops), "op", "o", "reduction: sum, prod, min, max, avg, mulsum (each rank's input times a factor first); several by commas; all")
 	flags.VarP(dtypesFlag(&cfg.DTypes), "datatype", "d", "type: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2; several by commas; all")
 	flags.VarP(listFlag(&cfg.Roots, "root", "0", nil, parseRoot), "root", "r", "root of broadcast and reduce, or all")
 	flags.Var(intFlag(&f.ranks, 1, "2"), "ranks", "ranks to start where no launcher has")

@@ -86,6 +86,6 @@ func dtypesFlag(to *[]kernels.DType) *flagValue {
 	return listFlag(to, "types", "float", kernels.DTypes(), kernels.ParseDType)
 }
 
-func redopsFlag(to *[]kernels.RedOp) *flagValue {
-	return listFlag(to, "ops", "sum", kernels.RedOps(), kernels.ParseRedOp)
+func opsFlag(to *[]bench.Op) *flagValue {
+	return listFlag(to, "ops", "sum", bench.Ops(), bench.ParseOp)
 }

@@ -183,7 +183,7 @@ func TestUsage(t *testing.T) {
 		{"bench all_reduce -w -1", "want a whole number from 0"},
 		{"bench all_reduce -m x", `invalid argument "x" for "-m, --agg-iters"`},
 		{"bench all_reduce -b 8 -e 16 -i 0", "-i 0; want at least 1"},
-		{"bench all_reduce -o xor", "accepted: sum, prod, max, min, avg"},
+		{"bench all_reduce -o xor", "want one of sum prod max min avg mulsum"},
 		{"bench all_reduce -d float8", "f8e5m2 (float8e5m2, fp8_e5m2, e5m2), or all"},
 		{"bench all_reduce -r 2", "-r 2; want 0 to 1"},
 		{"bench all_reduce -r -1", "want a rank"},

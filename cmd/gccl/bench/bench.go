@@ -110,7 +110,7 @@ func (r *runner) close() error {
 
 // rows measures every message, out of place and where there is such a thing in place, and prints it.
 func (r *runner) rows() error {
-	return r.cfg.messages(r.c.Size(), func(d kernels.DType, op kernels.RedOp, root int, size int64) error {
+	return r.cfg.messages(r.c.Size(), func(d kernels.DType, op Op, root int, size int64) error {
 		return r.report.add(func(inPlace bool) (Row, error) {
 			row, err := r.measure(newMessage(r.c, r.cfg, r.in, r.outBuffer, d, op, root, size, inPlace))
 			if err != nil {

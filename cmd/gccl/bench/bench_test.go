@@ -83,7 +83,7 @@ func TestEveryKindIsRight(t *testing.T) {
 				cfg := plain(t, k.Name)
 				cfg.Sizes = Sizes{Min: 0, Max: 40000, Factor: 29}
 				cfg.DTypes = []kernels.DType{kernels.Int8, kernels.Bfloat16, kernels.Float64}
-				cfg.RedOps = kernels.RedOps()
+				cfg.Ops = Ops()
 				if cfg.Roots = nil; n > 3 {
 					cfg.Roots = []int{0, n - 1}
 				}
@@ -120,7 +120,7 @@ func TestUC88_WorldOfOne(t *testing.T) {
 			cfg := plain(t, k.Name)
 			cfg.Sizes = Sizes{Min: 0, Max: 4 << 20, Factor: 1 << 22}
 			cfg.DTypes = []kernels.DType{kernels.Float32, kernels.Int32}
-			cfg.RedOps = kernels.RedOps()
+			cfg.Ops = Ops()
 			results, errs, table, lines, log := run(t, 1, cfg, nil)
 			require.NoError(t, errs[0])
 			require.Zero(t, results[0].Wrong, log)
@@ -198,7 +198,7 @@ func TestFlippedBitIsCounted(t *testing.T) {
 		t.Run(k.Name, func(t *testing.T) {
 			cfg := plain(t, k.Name)
 			cfg.Sizes = Sizes{Min: 120000, Max: 120000, Factor: 2}
-			cfg.RedOps = []kernels.RedOp{kernels.Sum}
+			cfg.Ops = []Op{OpOf(kernels.Sum)}
 			// The benchmark's own messages are shorter.
 			hook := func(f transport.Frame) (fate transport.Fate) {
 				if f.Bytes > 8000 {
@@ -271,7 +271,7 @@ func TestCheckSeesStrayWrites(t *testing.T) {
 		out, err := newBuffer(c, memory, 4096)
 		require.NoError(t, err)
 		inputs := reference.Input{DType: kernels.Float32, Ranks: 1}
-		m := newMessage(c, &cfg, in, out, kernels.Float32, kernels.Sum, 0, 4096, false)
+		m := newMessage(c, &cfg, in, out, kernels.Float32, OpOf(kernels.Sum), 0, 4096, false)
 		v, err := m.check(t.Context(), inputs)
 		require.NoError(t, err)
 		require.Zero(t, v.Wrong, v.First)

@@ -24,7 +24,7 @@ func (r *runner) check(m *message) (*int64, error) {
 			if special && !m.dtype.IsFloat() {
 				continue
 			}
-			in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed + uint64(s) + 1, Special: special}
+			in := m.input(r.cfg.Seed+uint64(s)+1, special)
 			v, err := m.check(r.ctx, in)
 			if err != nil {
 				return nil, err

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ type Config struct {
 	Warmup int // iterations before, not counted
 	Agg    int // calls one after the other in an iteration, at least 1; times are divided by it
 	Checks int // checked calls of each message, each with other inputs; 0: none
-	RedOps []kernels.RedOp
+	Ops    []Op
 	DTypes []kernels.DType
 	Roots  []int // empty: every rank in turn
 
@@ -54,6 +55,11 @@ func (c *Config) Check(n int) error {
 	if c.Kind.isBarrier() {
 		return nil
 	}
+	if c.Kind.reduces && !slices.ContainsFunc(c.DTypes, func(d kernels.DType) bool {
+		return slices.ContainsFunc(c.Ops, func(o Op) bool { return o.fits(d) })
+	}) {
+		return fmt.Errorf("-o %v of %v; want a floating-point type", MulSum, c.DTypes)
+	}
 	rows := 0
 	for _, d := range c.DTypes {
 		for range c.rowSizes(d, n) {
@@ -68,7 +74,7 @@ func (c *Config) Check(n int) error {
 }
 
 // messages calls f for every message to be measured: types, operators and roots outside, sizes inside, as nccl-tests does.
-func (c *Config) messages(n int, f func(d kernels.DType, op kernels.RedOp, root int, size int64) error) error {
+func (c *Config) messages(n int, f func(d kernels.DType, op Op, root int, size int64) error) error {
 	roots := c.Roots
 	if !c.Kind.rooted {
 		roots = []int{0}
@@ -77,16 +83,19 @@ func (c *Config) messages(n int, f func(d kernels.DType, op kernels.RedOp, root 
 			roots = append(roots, q)
 		}
 	}
-	redops := c.RedOps
+	ops := c.Ops
 	if !c.Kind.reduces {
-		redops = []kernels.RedOp{kernels.Sum}
+		ops = []Op{OpOf(kernels.Sum)}
 	}
 	dtypes := c.DTypes
 	if c.Kind.isBarrier() {
 		dtypes = dtypes[:1]
 	}
 	for _, d := range dtypes {
-		for _, op := range redops {
+		for _, op := range ops {
+			if !op.fits(d) {
+				continue
+			}
 			for _, root := range roots {
 				for size := range c.rowSizes(d, n) {
 					if err := f(d, op, root, size); err != nil {

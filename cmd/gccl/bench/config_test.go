@@ -15,7 +15,7 @@ func plain(t testing.TB, kind string) Config {
 	require.NoError(t, err)
 	return Config{
 		Kind: k, Sizes: Sizes{Min: 8, Max: 8, Factor: 2}, Iters: 1, Agg: 1, Checks: 1,
-		RedOps: []kernels.RedOp{kernels.Sum}, DTypes: []kernels.DType{kernels.Float32}, Roots: []int{0}, Memory: MemorySlice,
+		Ops: []Op{OpOf(kernels.Sum)}, DTypes: []kernels.DType{kernels.Float32}, Roots: []int{0}, Memory: MemorySlice,
 	}
 }
 
@@ -67,7 +67,12 @@ func TestConfigRefuses(t *testing.T) {
 		change(&cfg)
 		require.ErrorContains(t, cfg.Check(2), want)
 	}
-	cfg := plain(t, "sendrecv")
+	cfg := plain(t, "all_reduce")
+	cfg.Ops, cfg.DTypes = []Op{MulSum}, []kernels.DType{kernels.Int32}
+	require.ErrorContains(t, cfg.Check(2), "-o mulsum of [int32]; want a floating-point type")
+	cfg.DTypes = append(cfg.DTypes, kernels.Float32)
+	require.NoError(t, cfg.Check(2))
+	cfg = plain(t, "sendrecv")
 	require.ErrorContains(t, cfg.Check(1), "2 ranks")
 	require.NoError(t, cfg.Check(2))
 }

@@ -175,7 +175,7 @@ func (r *deviceRunner) close() error {
 }
 
 // message measures one message, out of place and in place.
-func (r *deviceRunner) message(d kernels.DType, op kernels.RedOp, root int, size int64) error {
+func (r *deviceRunner) message(d kernels.DType, op Op, root int, size int64) error {
 	return r.report.add(func(inPlace bool) (Row, error) {
 		var calls []comm.Call
 		for _, k := range r.ranks {
@@ -299,7 +299,7 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 			if special && !m.dtype.IsFloat() {
 				continue
 			}
-			in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed + uint64(s) + 1, Special: special}
+			in := m.input(r.cfg.Seed+uint64(s)+1, special)
 			for _, k := range r.ranks {
 				for _, h := range k.message.whole {
 					h.buffer.poison(h.bytes)

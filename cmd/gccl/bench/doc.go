@@ -19,7 +19,7 @@
 //		Sizes:  bench.Sizes{Min: 8, Max: 64 << 20, Factor: 4},
 //		Iters:  20, Agg: 1, Checks: 1,
 //		DTypes: []kernels.DType{kernels.Float32},
-//		RedOps: []kernels.RedOp{kernels.Sum},
+//		Ops:    []bench.Op{bench.OpOf(kernels.Sum)},
 //		Roots:  []int{0},
 //		Memory: bench.MemoryAlloc,
 //	}, bench.Output{Table: os.Stdout})

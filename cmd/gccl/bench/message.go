@@ -12,7 +12,7 @@ import (
 type message struct {
 	kind        Kind
 	dtype       kernels.DType
-	redop       kernels.RedOp
+	op          Op
 	root        int
 	rank, ranks int
 	count       int   // elements in a block
@@ -31,9 +31,9 @@ type held struct {
 }
 
 // newMessage places a message of size bytes in the buffers.
-func newMessage(c *comm.Comm, cfg *Config, in, out *buffer, dtype kernels.DType, redop kernels.RedOp, root int, size int64, inPlace bool) *message {
+func newMessage(c *comm.Comm, cfg *Config, in, out *buffer, dtype kernels.DType, op Op, root int, size int64, inPlace bool) *message {
 	k, n := cfg.Kind, c.Size()
-	m := &message{kind: k, dtype: dtype, redop: redop, root: root, rank: c.Rank(), ranks: n,
+	m := &message{kind: k, dtype: dtype, op: op, root: root, rank: c.Rank(), ranks: n,
 		count: int(k.count(size, dtype.Size(), n)), size: size, inPlace: inPlace}
 	if k.isBarrier() {
 		m.calls = []comm.Call{{Comm: c, Kind: k.comm}}
@@ -67,7 +67,10 @@ func newMessage(c *comm.Comm, cfg *Config, in, out *buffer, dtype kernels.DType,
 	}
 	call := comm.Call{Comm: c, Kind: k.comm, Count: m.count, DType: dtype, Algorithm: cfg.Algorithm}
 	if k.reduces {
-		call.RedOp = redop
+		call.RedOp = op.RedOp
+		if op.factors {
+			call.Factor = kernels.FactorOf(reference.Factor(m.rank))
+		}
 	}
 	if k.rooted {
 		call.Root = root
@@ -98,6 +101,11 @@ func (m *message) do(ctx context.Context) error {
 		return m.calls[0].Comm.Do(ctx, m.calls[0])
 	}
 	return comm.Group(ctx, m.calls...)
+}
+
+// input is what the ranks give in a checked call.
+func (m *message) input(seed uint64, special bool) reference.Input {
+	return reference.Input{DType: m.dtype, RedOp: m.op.RedOp, Factors: m.op.factors, Ranks: m.ranks, Seed: seed, Special: special}
 }
 
 // check makes the calls with fresh inputs and compares all that they wrote, and what they should not

@@ -39,7 +39,7 @@ func newRow(m *message, cfg *Config) Row {
 		row.DType = "none"
 	}
 	if m.kind.reduces {
-		row.RedOp = m.redop.String()
+		row.RedOp = m.op.String()
 	}
 	if m.kind.rooted {
 		row.root = m.root

@@ -8,7 +8,7 @@ import (
 
 // time makes the warm-up and the timed iterations.
 func (r *runner) time(m *message, row *Row) error {
-	in := reference.Input{DType: m.dtype, RedOp: m.redop, Ranks: m.ranks, Seed: r.cfg.Seed}
+	in := reference.Input{DType: m.dtype, RedOp: m.op.RedOp, Ranks: m.ranks, Seed: r.cfg.Seed}
 	r.fill(in, len(m.src))
 	began := time.Duration(0)
 	for i := -r.cfg.Warmup; i < r.cfg.Iters; i++ {

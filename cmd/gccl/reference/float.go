@@ -28,7 +28,8 @@ type float struct {
 type rules struct {
 	op      kernels.RedOp
 	f       format
-	scale   float64 // of an average: 1/n, rounded to the type
+	scaled  bool // operands are multiplied by scale: of an average 1/n, rounded to the type, else the rank's factor
+	scale   float64
 	whole   float64 // sums of whole numbers, scaled as an average's are, are exact up to it; 0: none
 	rel     float64 // error bound, relative to size
 	abs     float64 // error bound, to be scaled by size when a product's
@@ -41,7 +42,7 @@ func newRules(in Input) *rules {
 	steps := float64(in.Ranks - 1)
 	switch in.RedOp {
 	case kernels.Avg:
-		r.scale = f.decode(f.encode(1 / float64(in.Ranks)))
+		r.scaled, r.scale = true, f.decode(f.encode(1/float64(in.Ranks)))
 		r.whole *= r.scale
 		if in.Ranks&(in.Ranks-1) != 0 {
 			r.whole = 0
@@ -50,6 +51,11 @@ func newRules(in Input) *rules {
 		r.abs = steps * f.tiny
 	case kernels.Prod:
 		r.abs = steps * f.tiny // half of it for the library's roundings, half for ours in float64
+	}
+	if in.Factors {
+		r.scaled = true
+		steps++
+		r.abs = steps * f.tiny
 	}
 	// The last term covers the rounding of these very bounds.
 	r.rel = math.Expm1(steps*(math.Log1p(f.unit())+math.Log1p(0x1p-24))) * (1 + 0x1p-20)
@@ -88,7 +94,7 @@ func (r *rules) fold(s *float, bits uint64) {
 		s.multiply(v)
 		return
 	}
-	if r.op == kernels.Avg {
+	if r.scaled {
 		scaled := r.f.decode(r.f.encode(v * r.scale))
 		s.faded = s.faded || v != 0 && math.Abs(scaled) < r.f.smallest
 		v = scaled

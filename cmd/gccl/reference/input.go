@@ -12,10 +12,14 @@ import (
 type Input struct {
 	DType   kernels.DType
 	RedOp   kernels.RedOp // shapes the values: products must stay in range
+	Factors bool          // each rank's is multiplied by its Factor before the sum, which is of floating-point numbers
 	Ranks   int
 	Seed    uint64
 	Special bool // NaNs, zeros of both signs, infinities and denormals among them; ignored for integers
 }
+
+// Factor is what a rank's input is multiplied by where Input.Factors is set: powers of two, so that only denormals are rounded.
+func Factor(rank int) float64 { return 1 / float64(1+rank%2) }
 
 // hash is splitmix64's output function over a counter.
 func hash(seed uint64, rank int, i uint64) uint64 {
@@ -73,17 +77,21 @@ func (in Input) exactAt(i int) bool { return i&1 == 1 && !in.Special && in.DType
 // one that the type has, or for a product by powers of two.
 func (in Input) fillExact(bits []uint64, rank, first int) {
 	f := formatOf(in.DType)
-	one, most := f.encode(1), max(1, f.whole()/uint64(in.Ranks))
-	few := uint64(in.Ranks) > f.whole() // then not all ranks can have a number that counts
+	whole, unit := f.whole(), 1.0
+	if in.Factors {
+		whole, unit = whole/2, 1/Factor(1) // they are whole afterwards
+	}
+	one, most := f.encode(1), max(1, whole/uint64(in.Ranks))
+	few := uint64(in.Ranks) > whole // then not all ranks can have a number that counts
 	mask := uint64(1)<<(mathbits.Len64(most)-1) - 1
 	for k := 1 - first&1; k < len(bits); k += 2 {
 		h := hash(in.Seed, rank, uint64(first+k))
 		sign := h >> 63 << (f.frac + f.exp)
 		switch {
-		case few && in.RedOp != kernels.Prod && (uint64(rank)+hash(in.Seed, -2, uint64(first+k)))%uint64(in.Ranks) >= f.whole():
+		case few && in.RedOp != kernels.Prod && (uint64(rank)+hash(in.Seed, -2, uint64(first+k)))%uint64(in.Ranks) >= whole:
 			bits[k] = 0
 		case in.RedOp != kernels.Prod:
-			bits[k] = sign | f.encode(float64(1+h&mask))
+			bits[k] = sign | f.encode(unit*float64(1+h&mask))
 		case h&0xffff*uint64(in.Ranks)>>16 >= 6:
 			bits[k] = sign | one // about six of many ranks give another factor
 		default:

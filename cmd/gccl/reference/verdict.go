@@ -48,7 +48,7 @@ func (in Input) Copied(b []byte, rank, first int) (v Verdict) {
 }
 
 // Reduced compares b with the reduction of all ranks' elements from first on. One rank's reduction
-// is a copy.
+// is a copy, but for a Factor's.
 //
 // Integers, minima and maxima have one right value each. Of a floating-point sum or product of n
 // elements the order is the library's choice, so the right values are those within an error that any
@@ -59,13 +59,13 @@ func (in Input) Copied(b []byte, rank, first int) (v Verdict) {
 // and the same factor of |∏vᵢ| for a product. The second factor is for partial sums in float32
 // (and is nothing beside the first for wider types). A product in the range of denormals may besides
 // lose half the smallest one, η/2, at each step, and later factors scale that up. An average sums the
-// inputs times 1/n, each rounded to the type or not: one more rounding, and n·η. The reference
+// inputs times 1/n, each rounded to the type or not: one more rounding, and n·η. So does a sum of inputs times Factors. The reference
 // itself is computed in twice float64's precision, so its error is none beside these.
 //
 // Half of the ordinary floating-point inputs are such that no order rounds: there the right value is
 // one. A result that is NaN must be the canonical NaN, and the sign of zero must be right.
 func (in Input) Reduced(b []byte, first int) (v Verdict) {
-	if in.Ranks == 1 {
+	if in.Ranks == 1 && !in.Factors {
 		return in.Copied(b, 0, first)
 	}
 	count := len(b) / in.DType.Size()
@@ -76,6 +76,9 @@ func (in Input) Reduced(b []byte, first int) (v Verdict) {
 		n := min(block, count-at)
 		clear(sums[:n])
 		for q := range in.Ranks {
+			if in.Factors {
+				r.scale = Factor(q)
+			}
 			in.fill(bits[:n], q, first+at)
 			switch {
 			case in.DType.IsFloat():

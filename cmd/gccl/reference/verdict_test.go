@@ -21,13 +21,17 @@ func foldInSomeOrder(in Input, count int, rng *rand.Rand) []byte {
 	for q := range in.Ranks {
 		b := make([]byte, count*size)
 		in.Write(b, q, 0)
-		if in.RedOp == kernels.Avg && in.DType.IsFloat() && in.Ranks > 1 {
+		scale := 1 / float64(in.Ranks)
+		if in.Factors {
+			scale = Factor(q)
+		}
+		if in.Factors || in.RedOp == kernels.Avg && in.DType.IsFloat() && in.Ranks > 1 {
 			dst := make([]byte, count*size)
 			preMul, err := cpu.PreMul(in.DType)
 			if err != nil {
 				panic(err)
 			}
-			preMul(unsafe.Pointer(&dst[0]), []unsafe.Pointer{unsafe.Pointer(&b[0])}, count, 0, 1/float64(in.Ranks))
+			preMul(unsafe.Pointer(&dst[0]), []unsafe.Pointer{unsafe.Pointer(&b[0])}, count, 0, scale)
 			b = dst
 		}
 		parts = append(parts, b)
@@ -71,6 +75,9 @@ func eachInput(t *testing.T, f func(t *testing.T, in Input)) {
 					}
 					in := Input{DType: d, RedOp: op, Ranks: n, Seed: uint64(n), Special: special}
 					t.Run(fmt.Sprintf("%v/%v/%d/%v", d, op, n, special), func(t *testing.T) { f(t, in) })
+					if in.Factors = op == kernels.Sum && d.IsFloat(); in.Factors {
+						t.Run(fmt.Sprintf("%v/mulsum/%d/%v", d, n, special), func(t *testing.T) { f(t, in) })
+					}
 				}
 			}
 		}
@@ -101,11 +108,12 @@ func TestReferenceRefusesMistakes(t *testing.T) {
 			for name, change := range map[string]func(*Input){
 				"one rank less":  func(in *Input) { in.Ranks-- },
 				"other inputs":   func(in *Input) { in.Seed++ },
-				"other operator": func(in *Input) { in.RedOp = (in.RedOp + 1) % 5 },
+				"other operator": func(in *Input) { in.RedOp, in.Factors = (in.RedOp+1)%5, false },
+				"other factors":  func(in *Input) { in.Factors = in.RedOp == kernels.Sum && in.DType.IsFloat() && !in.Factors },
 			} {
 				other := in
 				change(&other)
-				if other.Ranks == 1 || in.Special && in.Ranks > 8 {
+				if other == in || other.Ranks == 1 || in.Special && (in.Ranks > 8 || in.DType.Size() == 1 && other.RedOp == in.RedOp && other.Factors != in.Factors) {
 					continue // among many inputs that round, one may hide
 				}
 				require.NotZero(t, in.Reduced(foldInSomeOrder(other, count, rng), 0).Wrong, name)
