@@ -18,7 +18,7 @@ BENCH ?= .
 BENCHTIME ?= 20ms
 BENCHCOUNT ?= 6
 
-.PHONY: build demo test test-full test-rdma test-rdma-full bench bench-rdma bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
+.PHONY: build demo test test-full test-gpu test-rdma test-rdma-full bench bench-rdma bench-peers benchcmp verify format tidy vet lint cross fresh generate fuzz gpu-tests clean
 
 build:
 	$(GO) build -o $(BIN) ./cmd/gccl
@@ -35,6 +35,10 @@ test: vet
 # Every combination instead of a pairwise cover: takes hours.
 test-full: vet
 	GCCL_TEST_FULL=1 $(GO) test -timeout 12h ./...
+
+# The tests that need GPUs, on emulated ones (kernels/cuda/emulator). It wants g++ and x86-64.
+test-gpu:
+	GO="$(GO)" tests/gpu/emulated.sh
 
 # What needs RDMA devices: on this host's, or on Soft-RoCE in a virtual machine (Debian; it installs QEMU and unpacks a kernel in build/).
 test-rdma:

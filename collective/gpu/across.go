@@ -31,8 +31,9 @@ type launch struct {
 	done cuda.Event
 }
 
-// crowding is the most threads of a launch that leaves room for others': such of 16 communicators fit beside each other on an H200.
-const crowding = 1 << 11
+// crowding is the most threads of a launch that leaves room for others': such of 16 communicators fit beside each other on an H200, with
+// 132 multiprocessors, and of as many on a GPU with fewer.
+func (l *links) crowding() int { return min(1<<11, 1<<11*l.blocks/128) }
 
 // trafficOf returns a GPU's. The lock is held.
 func trafficOf(ordinal int) *traffic {
@@ -145,7 +146,7 @@ func (l *links) launch(how crossing) error {
 		if l.used[i] && l.last[i] != s.lead { // calls of a communicator follow each other on any streams
 			waits[0] = l.done[i]
 		}
-		t, crowds := trafficOf(s.device.Info().Ordinal), cuda.Threads(wire) > crowding
+		t, crowds := trafficOf(s.device.Info().Ordinal), cuda.Threads(wire) > l.crowding()
 		if l.crowd == 1 {
 			if err := l.giveWay(t, s, crowds, &waits[1]); err != nil {
 				return err
@@ -237,7 +238,7 @@ func (l *links) writeMessages(how crossing, jobs []job) bool {
 func (l *links) writeLines(call *Call, ranks int) (bool, error) {
 	for i := range l.sites {
 		p := &l.lines[i]
-		p.Reset(i, l.at, stageLines, l.stages[i].abort(), max(1, 128/l.crowd))
+		p.Reset(i, l.at, stageLines, l.stages[i].abort(), max(1, min(128/l.crowd, l.blocks)))
 		if call != nil && call.Kind.Reduces() && call.Kind != collective.Barrier {
 			err := p.Folds(call.DType, call.RedOp, cuda.FactorBits(call.DType, 1/float64(ranks)))
 			if errors.Is(err, errors.ErrUnsupported) {

@@ -181,14 +181,13 @@ func shifted(mems []kernels.Mem, by int) []kernels.Mem {
 // TestUC76_FactorsOnGPU: each rank's input is multiplied by the rank's own factor, which the host knows or the GPU's memory.
 func TestUC76_FactorsOnGPU(t *testing.T) {
 	g := newRig(t, 8, 1<<20)
-	at, err := g.d.Alloc(1 << 12)
-	require.NoError(t, err)
-	defer g.d.Free(at)
 	variant := 0
 	for _, ranks := range []int{1, 2, 3, 8} {
 		one := newCommunicator(t, g.d, ranks)
 		h := newRigOn(t, several(t, min(2, ranks), ranks), 1<<20)
 		two, err := New(h.devices)
+		require.NoError(t, err)
+		at, err := h.d.Alloc(1 << 12) // all devices reach it
 		require.NoError(t, err)
 		for _, kind := range []collective.Kind{collective.AllReduce, collective.ReduceScatter, collective.Reduce} {
 			for _, dtype := range kernels.DTypes() {
@@ -222,6 +221,7 @@ func TestUC76_FactorsOnGPU(t *testing.T) {
 			}
 		}
 		require.NoError(t, two.Close())
+		require.NoError(t, h.d.Free(at))
 	}
 	c := newCommunicator(t, g.d, 2)
 	for _, bad := range []Call{

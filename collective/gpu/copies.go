@@ -107,15 +107,15 @@ func (l *links) writeBulk(site int, p *cuda.Bulk) bool {
 		if d.site != site {
 			continue
 		}
-		share := int64(max(1, nearBlocks/l.crowd))
+		share := int64(max(1, min(nearBlocks/l.crowd, l.blocks)))
 		if d.far != 0 {
-			share = int64(max(1, farBlocks/l.crowd))
+			share = int64(max(1, min(farBlocks/l.crowd, l.blocks)))
 		}
 		if !p.Add(d.dsts, d.src, d.bytes, int(max(1, share*d.bytes*int64(len(d.dsts))/all[bit(d.far != 0)]))) {
 			return false
 		}
 	}
-	return true
+	return p.Blocks() <= 2*l.blocks // as many fit on a multiprocessor
 }
 
 // launchCopies queues a site's copies between two barriers: far ones by the copy engine, near ones by kernels on a stream beside.

@@ -104,7 +104,11 @@ func TestBlockingCallsBetweenRanks(t *testing.T) {
 // Two communicators with long messages, each of which fills the GPU, called rank by rank in turn on streams of their own, one of them
 // of high priority, beside a stream of short kernels.
 func TestTwoFullCommunicators(t *testing.T) {
-	const ranks, rounds = 4, 100
+	const ranks = 4
+	rounds := 100
+	if testing.Short() {
+		rounds = 10
+	}
 	g := newRig(t, ranks, 9<<20)
 	h := newRig(t, ranks, 9<<20)
 	var comms [2]*Communicator

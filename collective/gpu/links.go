@@ -21,6 +21,7 @@ type links struct {
 	last    []cuda.Stream    // of each site: the stream of that launch, 0 before the first
 	used    []bool           // of each site: there was one
 	crowd   int              // of sites on one GPU, which has several only in tests
+	blocks  int              // with a multiprocessor to themselves, that every site can run at once
 
 	lines []cuda.LL128 // of each site
 	push  []cuda.Push
@@ -47,6 +48,11 @@ func newLinks(sites []site, ranks int) (*links, error) {
 	for _, n := range here {
 		l.crowd = max(l.crowd, n)
 	}
+	l.blocks = sites[0].device.Info().Multiprocessors
+	for i := range sites {
+		l.blocks = min(l.blocks, sites[i].device.Info().Multiprocessors)
+	}
+	l.blocks = max(1, l.blocks/l.crowd)
 	n := len(sites)
 	l.last, l.used = make([]cuda.Stream, n), make([]bool, n)
 	l.lines, l.push, l.bulk = make([]cuda.LL128, n), make([]cuda.Push, n), make([]cuda.Bulk, n)

@@ -12,7 +12,7 @@ import (
 func (l *links) fifo(piece int64) cuda.FIFO {
 	n := len(l.sites)
 	share := int64(stageSlots) / int64(n-1) &^ 4095
-	f := cuda.FIFO{At: cuda.StageRows + 2*stageLines, Share: share, Stripes: min(cuda.MaxStripes, 132/n/l.crowd), Chunk: 32 << 10, Depth: 4}
+	f := cuda.FIFO{At: cuda.StageRows + 2*stageLines, Share: share, Stripes: max(1, min(cuda.MaxStripes, l.blocks/n)), Chunk: 32 << 10, Depth: 4}
 	if tunedFIFO != nil {
 		return tunedFIFO(f, piece)
 	}

@@ -260,10 +260,16 @@ func (s *sample) lay(g *rig) []Call {
 	return calls
 }
 
-// check compares every rank's output, and what lies about it, to the bit.
+// check waits for all ranks and compares what they have.
 func (s *sample) check(g *rig, calls []Call) {
 	g.Helper()
 	g.waitAll()
+	s.compare(g, calls)
+}
+
+// compare compares every rank's output, and what lies about it, to the bit, as soon as that rank's stream has come so far.
+func (s *sample) compare(g *rig, calls []Call) {
+	g.Helper()
 	var same []byte
 	for r, c := range calls {
 		if c.Dst == nil || s.Kind == collective.Barrier {

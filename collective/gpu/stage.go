@@ -25,7 +25,7 @@ const (
 func newStage(d *cuda.Device) (stage, error) {
 	m, err := d.Alloc(stageBytes)
 	if err != nil {
-		return stage{}, err
+		return stage{d: d}, err
 	}
 	return stage{m, d}, d.Fill(0, m.Ptr, 0, stageBytes-stageSlots)
 }

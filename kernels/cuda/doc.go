@@ -18,6 +18,11 @@
 // Traffic between GPUs that are linked has kernels of its own, which [Connect] loads: [LL128] exchanges, [Push] through FIFOs, [Bulk]
 // copies. Each GPU has one such launch of a call, and all GPUs of the call must get theirs.
 //
+// What is a GPU's alone in the kernels is in ptx.h. emulator/host.h is its twin for processors: emulator/build.sh makes of both kernels and
+// driver a library under the driver's name, in which a GPU's threads are fibers that run in random order, every access is checked, and any
+// number of GPUs of any size can be had. `make test-gpu` runs the GPU tests on it. It keeps one order of all stores, so it does not find a
+// fence that is missing, and its times mean nothing.
+//
 //	d, err := cuda.Open(0)
 //	if err != nil {
 //		return err

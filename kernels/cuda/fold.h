@@ -25,7 +25,7 @@ template <class T, class Op> struct Fold {
 	}
 
 	// What source k is multiplied by.
-	__attribute__((device, always_inline)) E factor_of(const Args &a, u32 k) const {
+	METHOD E factor_of(const Args &a, u32 k) const {
 		if constexpr (Op::scaled)
 			if (factors) {
 				const u64 x = a.pointer[factors + k];
@@ -34,7 +34,7 @@ template <class T, class Op> struct Fold {
 		return factor;
 	}
 	// An element of source k. A product is rounded to the type before it is added.
-	__attribute__((device, always_inline)) E value(E e, u32 k, E by) const {
+	METHOD E value(E e, u32 k, E by) const {
 		if constexpr (Op::scaled) {
 			const E product = Number<T>::widen(Number<T>::narrow(e * by));
 			e = scaled >> (k & 63) & 1 ? product : e;
@@ -43,7 +43,7 @@ template <class T, class Op> struct Fold {
 	}
 
 	// n elements of words w as source k: into acc if it is the first, else onto it.
-	template <int N> __attribute__((device, always_inline)) void add(const Args &a, E *acc, const u32 *w, u32 k) const {
+	template <int N> METHOD void add(const Args &a, E *acc, const u32 *w, u32 k) const {
 		const E by = factor_of(a, k);
 		if constexpr (N == 1) {
 			const E e = value(Number<T>::widen(lane<T>(w, 0)), k, by);
@@ -61,5 +61,5 @@ template <class T, class Op> struct Fold {
 			}
 		}
 	}
-	template <int N> __attribute__((device, always_inline)) void finish(u32 *w, const E *acc) const { narrow<T, N>(w, acc); }
+	template <int N> METHOD void finish(u32 *w, const E *acc) const { narrow<T, N>(w, acc); }
 };

@@ -37,8 +37,6 @@ DEVICE void run_swaps(const Args &a) {
 	}
 }
 
-// At least BLOCKS blocks of 256 threads on a multiprocessor, which bounds the registers.
-#define KERNEL_OF(name, BLOCKS, body) KERNEL void __attribute__((launch_bounds(256, BLOCKS))) name(const Args args) { body; }
 #define INTERPRET(op, type, T, Op) \
-	KERNEL_OF(gccl_move_##op##_##type, 3, (run_moves<T, Op>(args))) \
-	KERNEL_OF(gccl_line_##op##_##type, 3, (run_lines<T, Op>(args)))
+	KERNEL(gccl_move_##op##_##type, Args, 256, 3, (run_moves<T, Op>(args))) \
+	KERNEL(gccl_line_##op##_##type, Args, 256, 3, (run_lines<T, Op>(args)))

@@ -7,9 +7,9 @@
 #define UNSIGNED(op, Op) INTERPRET(op, uint8, u8, Op) INTERPRET(op, uint32, u32, Op) INTERPRET(op, uint64, u64, Op)
 #define SIGNED_(op, Op) INTERPRET(op, int8, s8, Op) INTERPRET(op, int32, s32, Op) INTERPRET(op, int64, s64, Op)
 
-KERNEL_OF(gccl_move_bytes, 8, run_copies(args))
-KERNEL_OF(gccl_swap_bytes, 3, run_swaps(args))
-KERNEL_OF(gccl_line_bytes, 3, (run_lines<u8, Sum>(args)))
+KERNEL(gccl_move_bytes, Args, 256, 8, run_copies(args))
+KERNEL(gccl_swap_bytes, Args, 256, 3, run_swaps(args))
+KERNEL(gccl_line_bytes, Args, 256, 3, (run_lines<u8, Sum>(args)))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)
 FLOATS(avg, Avg)
 FLOATS(prod, Prod) UNSIGNED(prod, Prod)

@@ -16,21 +16,6 @@ template <> struct IsVerbatim<Verbatim> {
 	static const bool value = true;
 };
 
-DEVICE void load_lines(Pack &v, u64 p, bool wanted) {
-	asm volatile("{ .reg .pred q; setp.ne.u32 q, %5, 0; @q ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-		     : "l"(p), "r"((u32)wanted)
-		     : "memory");
-}
-DEVICE void store_lines(u64 p, const Pack &v) {
-	asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
-}
-DEVICE bool any(bool x) { // of the warp
-	u32 r;
-	asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)x) : "memory");
-	return r;
-}
-
 // Bytes at … of a message, of which some may not be there, and of elements that may lie anywhere.
 template <class T> DEVICE void load_some(Pack &v, u64 p, u64 left) {
 	v = Pack{};
@@ -65,9 +50,9 @@ struct Share {
 	bool two;     // not one of those that carry flags
 	bool packed;  // Pass.packed
 	u64 bytes;    // Pass.bytes
-	__attribute__((device, always_inline)) u64 byte(int u) const { return at + u * 448; }
-	__attribute__((device, always_inline)) bool here(int u) const { return (u == 0 || two) && byte(u) < bytes; }
-	__attribute__((device, always_inline)) bool whole(int u) const { return packed && (u == 0 || two) && byte(u) + 16 <= bytes; }
+	METHOD u64 byte(int u) const { return at + u * 448; }
+	METHOD bool here(int u) const { return (u == 0 || two) && byte(u) < bytes; }
+	METHOD bool whole(int u) const { return packed && (u == 0 || two) && byte(u) + 16 <= bytes; }
 };
 
 template <class T> DEVICE void load_share(Pack *v, u64 p, const Share &s) {
@@ -153,10 +138,8 @@ template <class T> DEVICE u32 canonical(u32 x) { // of a pair, in which NaN is 0
 	return x >> 16 == 0x7fff ? (x & 0xffff) | nan << 16 : x;
 }
 template <class T> DEVICE u32 add_pair(u32 a, u32 b) {
-	u32 x = 0;
-	if constexpr (__is_same(T, bfloat16)) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(0x3f803f80u), "r"(b)); // a · 1 + b
-	else asm("add.rn.f16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
-	return canonical<T>(x);
+	if constexpr (__is_same(T, bfloat16)) return canonical<T>(add_bfloat16s(a, b));
+	else return canonical<T>(add_halves(a, b));
 }
 
 // Two operands, in their order.
@@ -187,11 +170,7 @@ DEVICE bool arrived(const Pack *v, u32 e, bool two) {
 struct Warp {
 	u32 epoch;
 	bool told; // publish has been called
-	__attribute__((device, always_inline)) u32 with(u64 row) const {
-		u32 e;
-		asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(e) : "r"(epoch), "r"((u32)row & (MAX_SITES - 1)));
-		return e;
-	}
+	METHOD u32 with(u64 row) const { return shuffle(epoch, (u32)row & (MAX_SITES - 1)); }
 };
 
 // Lets the launch behind this one begin when all blocks have come here, and wait until all have ended: its blocks may then stand beside

@@ -15,7 +15,7 @@ struct Range {
 		return Range{in.head, units, in.count - (units << unit >> size)};
 	}
 	// Element j of those that go singly.
-	__attribute__((device, always_inline)) u64 element(u64 j, u64 count) const { return j < head ? j : count - single + j; }
+	METHOD u64 element(u64 j, u64 count) const { return j < head ? j : count - single + j; }
 };
 
 template <class T, class Op> DEVICE void move_elements(const Args &a, const Instr &in, const Fold<T, Op> &fold, Range range) {

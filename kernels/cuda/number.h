@@ -44,13 +44,10 @@ template <> struct Number<half> {
 	typedef float E;
 	static const bool real = true;
 	DEVICE E widen(half x) {
-		float f;
-		asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
-		return f;
+		return half_to_float(x.bits);
 	}
 	DEVICE half narrow(E x) {
-		half h;
-		asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+		half h{float_to_half(x)};
 		if (x != x) h.bits = 0x7e00;
 		return h;
 	}
@@ -60,8 +57,7 @@ template <> struct Number<bfloat16> {
 	static const bool real = true;
 	DEVICE E widen(bfloat16 x) { return __builtin_bit_cast(float, (u32)x.bits << 16); }
 	DEVICE bfloat16 narrow(E x) {
-		bfloat16 h;
-		asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+		bfloat16 h{float_to_bfloat16(x)};
 		if (x != x) h.bits = 0x7fc0;
 		return h;
 	}
@@ -74,34 +70,26 @@ struct e4m3 {
 struct e5m2 {
 	u8 bits;
 };
-DEVICE float from_half(u16 h) {
-	float f;
-	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
-	return f;
-}
-#define FLOAT8(T, name) \
-	template <> struct Number<T> { \
+#define FLOAT8(name) \
+	template <> struct Number<name> { \
 		typedef float E; \
 		static const bool real = true; \
 		DEVICE void widen_pair(u16 pair, E &low, E &high) { \
-			u32 h; \
-			asm("cvt.rn.f16x2." name "x2 %0, %1;" : "=r"(h) : "h"(pair)); \
-			low = from_half((u16)h), high = from_half((u16)(h >> 16)); \
+			const u32 h = name##s_to_halves(pair); \
+			low = half_to_float((u16)h), high = half_to_float((u16)(h >> 16)); \
 		} \
 		DEVICE u16 narrow_pair(E low, E high) { \
-			u16 pair; \
-			asm("cvt.rn.satfinite." name "x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low)); \
-			return pair; \
+			return floats_to_##name##s(low, high); \
 		} \
-		DEVICE E widen(T x) { \
+		DEVICE E widen(name x) { \
 			E low, high; \
 			widen_pair(x.bits, low, high); \
 			return low; \
 		} \
-		DEVICE T narrow(E x) { return T{(u8)narrow_pair(x, 0)}; } \
+		DEVICE name narrow(E x) { return name{(u8)narrow_pair(x, 0)}; } \
 	};
-FLOAT8(e4m3, "e4m3")
-FLOAT8(e5m2, "e5m2")
+FLOAT8(e4m3)
+FLOAT8(e5m2)
 
 template <class T> struct IsFloat8 { static const bool value = false; };
 template <> struct IsFloat8<e4m3> { static const bool value = true; };
@@ -122,11 +110,7 @@ struct Prod {
 struct Min {
 	static const bool scaled = false;
 	template <class E> DEVICE E apply(E a, E b) { return b < a ? b : a; }
-	DEVICE float apply(float a, float b) {
-		float x;
-		asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-		return x;
-	}
+	DEVICE float apply(float a, float b) { return min_of(a, b); }
 	DEVICE double apply(double a, double b) {
 		if (a != a) return a;
 		if (a == b) return __builtin_bit_cast(double, __builtin_bit_cast(u64, a) | __builtin_bit_cast(u64, b)); // -0 if one is
@@ -136,11 +120,7 @@ struct Min {
 struct Max {
 	static const bool scaled = false;
 	template <class E> DEVICE E apply(E a, E b) { return a < b ? b : a; }
-	DEVICE float apply(float a, float b) {
-		float x;
-		asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
-		return x;
-	}
+	DEVICE float apply(float a, float b) { return max_of(a, b); }
 	DEVICE double apply(double a, double b) {
 		if (a != a) return a;
 		if (a == b) return __builtin_bit_cast(double, __builtin_bit_cast(u64, a) & __builtin_bit_cast(u64, b)); // +0 if one is

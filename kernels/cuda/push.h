@@ -23,13 +23,6 @@ DEVICE bool reach_acquire(u64 p, u32 wanted, u64 abort) {
 	return true;
 }
 
-// Whether any thread of the block says so; a barrier of the block.
-DEVICE bool any_in_block(bool x) {
-	u32 r;
-	asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)x) : "memory");
-	return r;
-}
-
 // U packs of the inputs of S ranks, which are folded, step bytes apart.
 template <class T, class Op, int S, int U> DEVICE void load_inputs(const Push &a, Pack *v, u64 at, u64 step) {
 	UNROLLED
@@ -187,9 +180,8 @@ DEVICE u64 slot_of(const Push &a, u32 at_site, u32 from, u32 stripe, u32 number)
 enum { WORKERS = WIRE_THREADS };
 DEVICE u32 go(u32 turn) { return 1 + (turn & 1); }
 DEVICE u32 did(u32 turn) { return 3 + (turn & 1); }
-DEVICE void meet(u32 barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(WORKERS + 32) : "memory"); }
-DEVICE void pass_by(u32 barrier) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(WORKERS + 32) : "memory"); }
-DEVICE void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+DEVICE void meet(u32 barrier) { meet_of<WORKERS + 32>(barrier); }
+DEVICE void pass_by(u32 barrier) { pass_of<WORKERS + 32>(barrier); }
 
 struct Block { // shared
 	u64 slot[2][MAX_SITES];
@@ -292,7 +284,7 @@ template <class T, class Op> DEVICE void fold_stripe(const Push &a, Block &block
 }
 
 template <class T, class Op> DEVICE void push(const Push &a) {
-	__attribute__((shared)) static Block block;
+	SHARED(Block, block);
 	if (thread_index() == 0) block.over = 0;
 	sync_threads();
 	const u32 role = block_index() / a.stripes, stripe = block_index() % a.stripes;

@@ -81,7 +81,7 @@ template <class T, class Op> DEVICE void put(const Args &a, const Instr &in, con
 			x = out[0] | (u64)out[1] << 32;
 		}
 		ROLLED
-		for (u32 k = 0; k < in.ndst; k++) store_line(a.pointer[in.first + 1 + k] + parity + i * 16, x, l.epoch);
+		for (u32 k = 0; k < in.ndst; k++) store_line(a.pointer[in.first + 1 + k] + parity + i * 16, line_of(x, l.epoch));
 	}
 }
 
