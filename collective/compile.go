@@ -71,7 +71,29 @@ func Compile(s Schedule, opt Options) (*Plan, error) {
 		p.To = append(p.To, peer)
 	}
 	slices.Sort(p.To)
+	p.Landings = c.landings()
 	return p, nil
+}
+
+// landings finds the plan's. A peer's first message of a round may be sent before this rank has begun the round.
+func (c *compiler) landings() (found []int32) {
+	touched, peers := map[cell]bool{}, map[int32]bool{}
+	for i := range c.ops {
+		o := &c.ops[i]
+		if o.Code == OpRecv && o.Dst.Space == Out && o.Msg > 0 && !touched[c.ref(o.Dst)] && !peers[o.Peer] {
+			found = append(found, int32(i))
+			peers[o.Peer] = true
+		}
+		if o.Code != OpReuse {
+			for _, src := range c.srcs[o.Src : o.Src+uint32(o.NSrc)] {
+				touched[c.ref(src)] = true
+			}
+		}
+		if o.Code != OpSend && o.Code != OpReuse {
+			touched[c.ref(o.Dst)] = true
+		}
+	}
+	return found
 }
 
 // message is one that was sent and whose memory is not known to be free again.

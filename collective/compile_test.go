@@ -261,3 +261,45 @@ func TestPointToPoint(t *testing.T) {
 	_, err = PointToPoint(0, 0, 1, true)
 	require.Error(t, err)
 }
+
+// Landings are receives into Out whose memory nothing of this rank's touches before, and of which each peer's first message is none.
+func TestLandings(t *testing.T) {
+	for _, k := range Kinds() {
+		for _, a := range Catalog(k) {
+			for n := 2; n <= 7; n++ {
+				for r := range n {
+					s := Shape{Kind: k, Ranks: n}
+					for _, inPlace := range []bool{false, true} {
+						p, err := Compile(a.Build(s, r), Options{InPlace: inPlace})
+						require.NoError(t, err)
+						m := newMemory(s, r, p.Pieces, inPlace)
+						peers := map[int32]bool{}
+						for _, i := range p.Landings {
+							o := &p.Ops[i]
+							require.Equal(t, OpRecv, o.Code)
+							require.Equal(t, Out, o.Dst.Space)
+							require.Positive(t, o.Msg)
+							require.False(t, peers[o.Peer], "one of a peer")
+							peers[o.Peer] = true
+							for j := range p.Ops[:i] {
+								before := &p.Ops[j]
+								for _, src := range p.Sources(before) {
+									require.NotEqual(t, m.ref(o.Dst), m.ref(src), "%v %s n=%d rank %d: op %d reads what op %d receives", k, a.Name, n, r, j, i)
+								}
+								if before.Code != OpSend && before.Code != OpReuse {
+									require.NotEqual(t, m.ref(o.Dst), m.ref(before.Dst))
+								}
+							}
+						}
+						if a.Name == "twoshot" && !inPlace {
+							require.Len(t, p.Landings, n-1, "the point of it")
+						}
+						if k == AllGather && a.Name == "direct" {
+							require.Empty(t, p.Landings)
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -82,6 +82,9 @@ type Plan struct {
 	// its readers before the next one may use the same Temp.
 	SendsTemp bool
 	To        []int32 // peers that are sent to, in order
+	// Landings are ops: receives into Out, one of a peer, for which the peer waits for something of this rank's first, and whose memory no op before
+	// them in the round touches. From the start of a round on, the peer may write their message where it is to be.
+	Landings []int32
 }
 
 // Linear is the order in which an engine runs the ops: of each step the sends, folds and
@@ -99,7 +102,7 @@ func (p *Plan) Sources(o *Op) []Ref {
 
 // Bytes is the memory that the plan holds.
 func (p *Plan) Bytes() int {
-	return int(unsafe.Sizeof(*p)) + cap(p.Ops)*int(unsafe.Sizeof(Op{})) + cap(p.Srcs)*int(unsafe.Sizeof(Ref{})) + 4*cap(p.To)
+	return int(unsafe.Sizeof(*p)) + cap(p.Ops)*int(unsafe.Sizeof(Op{})) + cap(p.Srcs)*int(unsafe.Sizeof(Ref{})) + 4*(cap(p.To)+cap(p.Landings))
 }
 
 // Describe says in words what op i does.

@@ -9,8 +9,9 @@ import (
 )
 
 // Alloc returns zeroed host memory that ranks on this host can read where it lies, so that long messages from it are not
-// copied on their way. It is local: no other rank takes part. It belongs to the communicator and those split from or with it; it is
-// gone when they are all closed, or by Free. Where nobody shares memory it is ordinary memory.
+// copied on their way; in an all-reduce that is not in place, they also write its results there, in whole pages of Dst. It is local: no other
+// rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, or by Free. Where nobody
+// shares memory it is ordinary memory, and so are, once a call has failed, the pages of its Dst that a peer had begun to write: what they hold is undefined.
 func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 	if n < 0 {
 		return kernels.Mem{}, argument("Alloc of %d bytes", n)

@@ -174,14 +174,27 @@ type Stager interface {
 	// Stage returns memory for the next message, of n bytes, or nil where Send is the way now. The message is put there by Fill and sent by
 	// SendStaged, or the memory is forgotten; nothing else is sent on the stream in between.
 	Stage(n int) unsafe.Pointer
-	// Fill copies n bytes to there, in the way that is best for who reads them next.
+	// Fill copies n bytes to there, or to memory that is lent next, in the way that is best for who reads them.
 	Fill(dst, src unsafe.Pointer, n int)
 	// SendStaged is Send of the memory that Stage returned last.
 	SendStaged(tag uint32, n int) error
 	// Lends reports whether Send lends Shared memory of n bytes now, rather than copying it.
 	Lends(n int) bool
-	// Far reports whether the peer's processor is so far that what it reads next is better stored past the caches, in lent memory too.
-	Far() bool
+	// FillsLent reports whether a message that is made in memory to be lent is better made elsewhere and put there by Fill: the peer's processor is
+	// so far that what it reads next is better stored past the caches, or it is time to find out whether it is.
+	FillsLent() bool
+}
+
+// Lander is an optional power of a Stager: a message can be made in memory of the peer's, where the peer wants to receive it.
+type Lander interface {
+	Stager
+	// Land says that b is where the message from the peer will be received that comes after ahead others. It is Shared memory that nobody else
+	// writes, and that nobody reads, before Recv of that message into b is done or the conn is closed. It is a hint: b is also right when the
+	// message comes another way. One message at a time can have a place.
+	Land(ahead uint64, b Buf)
+	// Landing is like Stage, but what it returns is where the peer wants the next message, or nil if that is not known. A failed or closed
+	// conn of the peer's is no error to what is written there then: it is lost.
+	Landing(n int) unsafe.Pointer
 }
 
 // Allocator is an optional power of an Endpoint: memory that peers on this

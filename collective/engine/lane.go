@@ -39,6 +39,7 @@ type Lane struct {
 	srcs   []unsafe.Pointer // operands of the fold at hand
 	relay  relay
 	cold   bool // the running task's memory is more than caches hold
+	lands  bool // what the running task receives is long enough to be made in its place
 
 	waits   *link // what pc waits for, if anything
 	arrival bool  // it waits for a message from there
@@ -48,6 +49,7 @@ type Lane struct {
 type link struct {
 	stream  transport.Stream
 	awaiter transport.Awaiter // the stream's, or nil
+	lander  transport.Lander  // the stream's, or nil
 	peer    int
 	sent    uint64 // messages sent
 }
@@ -78,6 +80,7 @@ func (l *Lane) open(peer int32) (*link, error) {
 	}
 	k.stream = conn.Stream(l.stream)
 	k.awaiter, _ = k.stream.(transport.Awaiter)
+	k.lander, _ = k.stream.(transport.Lander)
 	k.peer = int(peer)
 	return k, nil
 }
@@ -90,6 +93,9 @@ func (l *Lane) begin() {
 		l.pc, l.drain = 0, 0
 		if t.began++; t.began == 2 {
 			l.short = l.newShort(t)
+		}
+		if l.lands {
+			l.offer(t)
 		}
 		return
 	}
@@ -114,6 +120,7 @@ func (l *Lane) begin() {
 	if len(l.at) < p.Pieces {
 		l.at, l.size, l.elems = make([]int, p.Pieces), make([]int, p.Pieces), make([]int, p.Pieces)
 	}
+	l.lands = len(p.Landings) > 0 && block >= relayFrom
 	l.round = t.First
 	l.beginRound()
 }
@@ -133,6 +140,22 @@ func (l *Lane) beginRound() {
 			at = from // a pointer past the end would be none into the buffer
 		}
 		l.at[p], l.size[p], l.elems[p] = at*t.Layout.Elem, n*t.Layout.Elem, n
+	}
+	if l.lands {
+		l.offer(t)
+	}
+}
+
+// offer lets peers make what they send us in its place, as far as they can.
+func (l *Lane) offer(t *Task) {
+	if !t.OutShared {
+		return
+	}
+	for _, i := range t.Plan.Landings {
+		o := &l.ops[i]
+		if k := &l.links[o.Peer]; k.lander != nil {
+			k.lander.Land(uint64(o.Msg), transport.Buf{Ptr: l.addr(&o.Dst), N: l.size[o.Dst.Piece], Shared: true})
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type relay struct {
 	to    []transport.Stager // of the sends behind the fold
 	slots []unsafe.Pointer
+	final []bool // a slot is where the peer wants the message, and not read soon
 	srcs  []unsafe.Pointer
 	block []byte
 }
@@ -34,7 +35,7 @@ func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scale
 		return nil
 	}
 	lent := l.stageNext(t, o, size)
-	past := l.cold || lent && r.to[0].Far()
+	past := l.cold || lent && r.to[0].FillsLent()
 	if !past && len(r.slots) == 0 {
 		fold(t, dst, l.srcs, size, scaled)
 		return nil
@@ -55,10 +56,18 @@ func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scale
 		}
 		fold(t, made, r.srcs, n, scaled)
 		for i, slot := range r.slots {
-			r.to[i].Fill(unsafe.Add(slot, at), made, n)
+			if l.cold && r.final[i] {
+				cpu.CopyStreaming(unsafe.Add(slot, at), made, n)
+			} else {
+				r.to[i].Fill(unsafe.Add(slot, at), made, n)
+			}
 		}
-		if made != to {
+		switch {
+		case made == to:
+		case l.cold:
 			cpu.CopyStreaming(to, made, n)
+		default:
+			r.to[0].Fill(to, made, n)
 		}
 	}
 	clear(r.srcs)
@@ -75,7 +84,7 @@ func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scale
 // stageNext finds the sends of the fold's result that come next, and slots for them; or says that they lend its memory.
 func (l *Lane) stageNext(t *Task, o *collective.Op, size int) (lent bool) {
 	r := &l.relay
-	r.to, r.slots = r.to[:0], r.slots[:0]
+	r.to, r.slots, r.final = r.to[:0], r.slots[:0], r.final[:0]
 	for i := l.pc + 1; i < len(l.ops) && l.ops[i].Code == collective.OpSend; i++ {
 		src := &t.Plan.Srcs[l.ops[i].Src]
 		if src.Block != o.Dst.Block || src.Piece != o.Dst.Piece || src.Space != o.Dst.Space {
@@ -86,15 +95,22 @@ func (l *Lane) stageNext(t *Task, o *collective.Op, size int) (lent bool) {
 		if !ok {
 			break
 		}
-		if t.lends(src) && s.Lends(size) { // all of them do
+		var slot unsafe.Pointer
+		if k.lander != nil {
+			slot = k.lander.Landing(size)
+		}
+		final := slot != nil
+		if !final && t.lends(src) && s.Lends(size) { // and so do the others, but for those that have a place for it
 			r.to = append(r.to, s)
 			return true
 		}
-		slot := s.Stage(size)
+		if !final {
+			slot = s.Stage(size)
+		}
 		if slot == nil {
 			break
 		}
-		r.to, r.slots = append(r.to, s), append(r.slots, slot)
+		r.to, r.slots, r.final = append(r.to, s), append(r.slots, slot), append(r.final, final)
 	}
 	return false
 }

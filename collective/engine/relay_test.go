@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -25,12 +26,67 @@ type stagingStream struct {
 	asked, staged, filled int
 	slots                 [][]byte // mem keeps no copy of what it was sent: they are never used again
 	far                   bool
+	places                *places
+	self, peer, index     int
+	sent, received        uint64
+	lands                 unsafe.Pointer
+	landed                int
+}
+
+// places is where ranks want messages from their peers.
+type places struct {
+	sync.Mutex
+	wanted map[[3]int]wanted // by sender, receiver, stream
+}
+
+type wanted struct {
+	message uint64
+	transport.Buf
+}
+
+func (s *stagingStream) Land(ahead uint64, b transport.Buf) {
+	s.places.Lock()
+	defer s.places.Unlock()
+	s.places.wanted[[3]int{s.peer, s.self, s.index}] = wanted{s.received + ahead, b}
+}
+
+func (s *stagingStream) Landing(n int) unsafe.Pointer {
+	s.places.Lock()
+	defer s.places.Unlock()
+	w, ok := s.places.wanted[[3]int{s.self, s.peer, s.index}]
+	if s.lands = nil; !ok || w.message != s.sent || w.N != n {
+		return nil
+	}
+	s.lands = w.Ptr
+	return w.Ptr
+}
+
+func (s *stagingStream) Send(tag uint32, b transport.Buf) (bool, error) {
+	ok, err := s.Stream.Send(tag, b)
+	if ok {
+		s.sent++
+	}
+	return ok, err
+}
+
+func (s *stagingStream) Recv(tag uint32, b transport.Buf) (bool, error) {
+	ok, err := s.Stream.Recv(tag, b)
+	if ok {
+		s.received++
+	}
+	return ok, err
+}
+
+func (s *stagingStream) Release() error {
+	s.received++
+	return s.Stream.Release()
 }
 
 func (s *stagingStream) Stage(n int) unsafe.Pointer {
 	if s.asked++; s.asked%5 == 0 {
 		return nil
 	}
+	s.lands = nil
 	s.slots = append(s.slots, make([]byte, n))
 	return unsafe.Pointer(&s.slots[len(s.slots)-1][0])
 }
@@ -41,7 +97,13 @@ func (s *stagingStream) Fill(dst, src unsafe.Pointer, n int) {
 }
 
 func (s *stagingStream) SendStaged(tag uint32, n int) error {
-	ok, err := s.Send(tag, transport.Buf{Ptr: unsafe.Pointer(&s.slots[len(s.slots)-1][0]), N: n})
+	from := s.lands
+	if from == nil {
+		from = unsafe.Pointer(&s.slots[len(s.slots)-1][0])
+	} else {
+		s.landed++
+	}
+	ok, err := s.Send(tag, transport.Buf{Ptr: from, N: n})
 	if err == nil && !ok {
 		panic("no room where there was")
 	}
@@ -51,7 +113,7 @@ func (s *stagingStream) SendStaged(tag uint32, n int) error {
 
 func (s *stagingStream) Lends(int) bool { return true }
 
-func (s *stagingStream) Far() bool { return s.far }
+func (s *stagingStream) FillsLent() bool { return s.far }
 
 // Values are right where results of folds are made in the transport's memory or lent past the caches, and where the message is more than caches hold.
 func TestRelay(t *testing.T) {
@@ -66,9 +128,10 @@ func TestRelay(t *testing.T) {
 				d.SetCrowded(true)
 			}
 			var streams []*stagingStream
+			where := &places{wanted: map[[3]int]wanted{}}
 			for r := range n {
 				port := j.ports[r]
-				for _, l := range port.lanes {
+				for channel, l := range port.lanes {
 					dial := l.dial
 					l.dial = func(peer int) (transport.Conn, error) {
 						c, err := dial(peer)
@@ -77,7 +140,7 @@ func TestRelay(t *testing.T) {
 						}
 						staging := &stagingConn{Conn: c}
 						for i := range jobLanes {
-							s := &stagingStream{Stream: c.Stream(i), far: far}
+							s := &stagingStream{Stream: c.Stream(i), far: far, places: where, self: r, peer: peer, index: 10*channel + i}
 							staging.streams = append(staging.streams, s)
 						}
 						j.mu.Lock()
@@ -117,12 +180,14 @@ func TestRelay(t *testing.T) {
 					}
 				}
 			}
-			staged, filled := 0, 0
+			staged, filled, landed := 0, 0, 0
 			for _, s := range streams {
 				staged += s.staged
 				filled += s.filled
+				landed += s.landed
 			}
 			require.Positive(t, staged)
+			require.Positive(t, landed)
 			require.Greater(t, filled, 2*staged)
 		}
 	}

@@ -7,11 +7,13 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// short is a task of one round that sends all of its input to some peers, sees a message of each, and folds once: a one-shot
-// all-reduce. Of a few bytes, they take less time than finding out op by op where everything is; so a lane does it once for a task
+// short is a task of one round that sends blocks of its input to some peers, sees a message of each, and folds once: a one-shot
+// all-reduce or a direct reduce-scatter. Of a few bytes, they take less time than finding out op by op where everything is; so a lane does it once for a task
 // and its later calls. It is walked by the same program counter as the plan, so that either can go on where the other stopped.
 type short struct {
 	to, from []*link // sends and views, in the order of the plan
+	at       []int   // bytes into the input, of each send
+	own      int     // and of what is folded
 	lend     bool    // sends may lend the input
 	operand  []int   // of the fold: which view each one is, or -1 for the input
 	views    []unsafe.Pointer
@@ -35,8 +37,12 @@ func (l *Lane) newShort(t *Task) *short {
 			return nil
 		}
 		switch src := t.Plan.Srcs[o.Src:]; {
-		case o.Code == collective.OpSend && len(s.from) == 0 && src[0].Space == collective.In && !src[0].IsView() && src[0].Block == 0:
-			s.to, s.lend = append(s.to, k), src[0].Flags&collective.Lend != 0
+		case o.Code == collective.OpSend && len(s.from) == 0 && src[0].Space == collective.In:
+			lend := src[0].Flags&collective.Lend != 0
+			if len(s.to) > 0 && lend != s.lend {
+				return nil
+			}
+			s.to, s.at, s.lend = append(s.to, k), append(s.at, int(src[0].Block)*l.stride[collective.In]), lend
 		case o.Code == collective.OpView && int(o.Dst.Block) == len(s.from):
 			s.from = append(s.from, k)
 		default:
@@ -50,8 +56,8 @@ func (l *Lane) newShort(t *Task) *short {
 		switch {
 		case r.IsView() && r.Flags&collective.Last != 0:
 			s.operand = append(s.operand, int(r.Block))
-		case !r.IsView() && r.Space == collective.In && r.Block == 0:
-			s.operand = append(s.operand, -1)
+		case r.Space == collective.In:
+			s.operand, s.own = append(s.operand, -1), int(r.Block)*l.stride[collective.In]
 		default:
 			return nil
 		}
@@ -66,7 +72,7 @@ func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
 	n, shared := l.size[0], s.lend && t.InShared
 	for ; l.pc < len(s.to); l.pc++ {
 		k := s.to[l.pc]
-		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: t.In, N: n, Shared: shared})
+		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: unsafe.Add(t.In, s.at[l.pc]), N: n, Shared: shared})
 		if !ok {
 			l.waits = k
 			return false, err
@@ -85,7 +91,7 @@ func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
 	}
 	for i, v := range s.operand {
 		if v < 0 {
-			s.srcs[i] = t.In
+			s.srcs[i] = unsafe.Add(t.In, s.own)
 		} else {
 			s.srcs[i] = s.views[v]
 		}

@@ -33,6 +33,12 @@ func (w way) whyNot(b way) string {
 	return "as fast, but sums do not follow the order of the ranks"
 }
 
+// Long pieces are whole pages where memory is shared: such a piece can be made right where its receiver wants it.
+const (
+	pageBytes = 4 << 10
+	pagesFrom = 256 << 10 // bytes of a block
+)
+
 // find returns the best rounds and lanes for an algorithm. The cost never falls as count grows:
 // in a given number of rounds it cannot, and to be longer rules numbers of rounds out
 // but never in.
@@ -43,6 +49,9 @@ func find(m Model, s collective.Shape, count, elem int, a collective.Algorithm) 
 	grain := max(1, collective.Align>>bits.TrailingZeros(uint(elem)))
 	if grain*elem > m.longest() {
 		grain = 1
+	}
+	if m.Shared && pageBytes%elem == 0 && pageBytes <= m.longest() && count*elem >= pagesFrom {
+		grain = p.pieces * pageBytes / elem
 	}
 	for k := 0; ; k++ {
 		l := collective.Layout{Count: count, Elem: elem, Pieces: p.pieces, Round: 1}

@@ -24,7 +24,7 @@ func newGround(c *comm.Comm, specs []spec) (*ground, error) {
 		room := (src+dst)*s.dtype.Size() + 1024
 		own = max(own, room)
 		if s.memory != sliceMemory {
-			shared = max(shared, room)
+			shared = max(shared, room+4*page)
 		}
 	}
 	g := &ground{own: aligned(make([]byte, own+64), own)}
@@ -60,7 +60,8 @@ type buffers struct {
 }
 
 const (
-	margin = 64   // bytes of canaries on each side
+	margin = 64   // bytes of canaries on each side, at least
+	page   = 4096 // on which long buffers begin that peers can read: where they are to be received, peers may write them
 	canary = 0xa5 // what they hold
 	poison = 0x5b // what outputs hold before
 )
@@ -80,12 +81,15 @@ func (g *ground) lay(s spec, rank, n int) (*buffers, error) {
 		if inShared {
 			room = &shared
 		}
-		all := (*room)[:(2*margin+63+(n+s.shift)*size)&^63]
+		at := margin + s.shift*size
+		if inShared && s.shift == 0 && n*size >= page {
+			at = margin + int(-(uintptr(unsafe.Pointer(unsafe.SliceData(*room)))+margin)%page)
+		}
+		all := (*room)[:(at+n*size+margin+63)&^63]
 		*room = (*room)[len(all):]
 		for i := range all {
 			all[i] = canary
 		}
-		at := margin + s.shift*size
 		b.guards = append(b.guards, all[:at], all[at+n*size:])
 		return all[at:][: n*size : n*size]
 	}
@@ -112,7 +116,7 @@ func fill(b []byte, x byte) {
 	}
 }
 
-var canaries = bytes.Repeat([]byte{canary}, 1024)
+var canaries = bytes.Repeat([]byte{canary}, 2*page)
 
 // guarded returns an error when a canary was overwritten.
 func (b *buffers) guarded() error {

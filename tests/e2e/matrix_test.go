@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,11 @@ func grid(w way, n int, add func(spec)) {
 				s.place = oddInPlace
 			}
 			s.memory, s.redop, s.root, s.shift = m, kernels.Max, n/2, 1
+			add(s)
+		}
+		if n > 1 && d.kind == comm.KindAllReduce && slices.Contains(w.memories, allocMemory) { // into whole pages, which peers write
+			s := d.spec(kernels.Float32, big(d.kind, n), uint64(i))
+			s.memory = allocMemory
 			add(s)
 		}
 		// The long ones are spread over sizes, memories and types.

@@ -54,7 +54,8 @@ func limit(cells map[place]cell, mode, kind string, bytes int64) (least float64)
 
 func isOurs(peer string) bool { return strings.HasPrefix(peer, "gccl-") }
 
-// table is what a mode comes to: medians in µs (99th percentile; spread of the repeats), gccl's ratios to the best peer, and the limit.
+// table is what a mode comes to: medians in µs (99th percentile; spread of the repeats), gccl's ratios to the best peer, of medians and of 99th
+// percentiles, and the limit.
 func table(mode string, rows []Row) string {
 	cells := summary(rows)
 	sizes, kinds, peers := map[int64]bool{}, map[string]bool{}, map[string]bool{}
@@ -67,13 +68,13 @@ func table(mode string, rows []Row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "# %s: median us (p99; slowest/fastest repeat)\n", mode)
-	fmt.Fprintf(w, "kind\tbytes\t%s\tslice/best\talloc/best\tlimit\talloc/limit\n", strings.Join(names, "\t"))
+	fmt.Fprintf(w, "kind\tbytes\t%s\tslice/best\talloc/best\tp99 slice/best\tp99 alloc/best\tlimit\talloc/limit\n", strings.Join(names, "\t"))
 	for _, kind := range allKinds {
 		if !kinds[kind] {
 			continue
 		}
 		for _, n := range slices.Sorted(maps.Keys(sizes)) {
-			best := 0.0
+			best, bestP99 := 0.0, 0.0
 			row := []string{kind, fmt.Sprint(n)}
 			for _, p := range names {
 				c, ok := cells[place{kind, p, n}]
@@ -84,20 +85,25 @@ func table(mode string, rows []Row) string {
 				if !isOurs(p) && (best == 0 || c.p50 < best) {
 					best = c.p50
 				}
+				if !isOurs(p) && (bestP99 == 0 || c.p99 < bestP99) {
+					bestP99 = c.p99
+				}
 				row = append(row, fmt.Sprintf("%.4g (%.4g; %.2f)", c.p50, c.p99, c.spread))
 			}
 			if len(row) == 2 {
 				continue
 			}
-			of := func(p string, to float64) string {
+			p50, p99 := func(c cell) float64 { return c.p50 }, func(c cell) float64 { return c.p99 }
+			of := func(p string, what func(cell) float64, to float64) string {
 				c, ok := cells[place{kind, p, n}]
 				if !ok || to == 0 {
 					return "-"
 				}
-				return fmt.Sprintf("%.2f", c.p50/to)
+				return fmt.Sprintf("%.2f", what(c)/to)
 			}
 			l := limit(cells, mode, kind, n)
-			row = append(row, of("gccl-slice", best), of("gccl-alloc", best), fmt.Sprintf("%.4g", l), of("gccl-alloc", l))
+			row = append(row, of("gccl-slice", p50, best), of("gccl-alloc", p50, best), of("gccl-slice", p99, bestP99), of("gccl-alloc", p99, bestP99),
+				fmt.Sprintf("%.4g", l), of("gccl-alloc", p50, l))
 			fmt.Fprintln(w, strings.Join(row, "\t"))
 		}
 	}

@@ -18,23 +18,23 @@ func TestParseRows(t *testing.T) {
 	require.ErrorContains(t, err, "3 elements of all_reduce of 8 bytes are wrong")
 }
 
-// rows of three repeats: 3, 1 and 2 times a peer's time.
-func repeats(peer, kind string, bytes int64, time float64) (rows []Row) {
+// rows of three repeats: 3, 1 and 2 times a peer's time, whose 99th percentile is tail times as long.
+func repeats(peer, kind string, bytes int64, time, tail float64) (rows []Row) {
 	for i, f := range []float64{3, 1, 2} {
-		rows = append(rows, Row{Peer: peer, Mode: "shm", Kind: kind, Bytes: bytes, P50: f * time, P99: 10 * f * time, Repeat: i})
+		rows = append(rows, Row{Peer: peer, Mode: "shm", Kind: kind, Bytes: bytes, P50: f * time, P99: tail * f * time, Repeat: i})
 	}
 	return rows
 }
 
 func TestTable(t *testing.T) {
-	rows := append(repeats("openmpi", "all_reduce", 8, 0.5), repeats("mpich", "all_reduce", 8, 1)...)
-	rows = append(rows, repeats("gccl-alloc", "all_reduce", 8, 0.2)...)
-	rows = append(rows, repeats("gccl-slice", "all_reduce", 8, 0.25)...)
-	rows = append(rows, repeats("limit", "sum", 8, 0.1)...)
-	rows = append(rows, repeats("limit", "sum_streaming", 8, 0.3)...)
+	rows := append(repeats("openmpi", "all_reduce", 8, 0.5, 10), repeats("mpich", "all_reduce", 8, 1, 2)...)
+	rows = append(rows, repeats("gccl-alloc", "all_reduce", 8, 0.2, 10)...)
+	rows = append(rows, repeats("gccl-slice", "all_reduce", 8, 0.25, 20)...)
+	rows = append(rows, repeats("limit", "sum", 8, 0.1, 10)...)
+	rows = append(rows, repeats("limit", "sum_streaming", 8, 0.3, 10)...)
 	require.Equal(t, cell{1, 10, 3}, summary(rows)[place{"all_reduce", "openmpi", 8}])
 	got := table("shm", rows)
-	require.Regexp(t, `all_reduce +8 +0.4 \(4; 3.00\) +0.5 \(5; 3.00\) +2 \(20; 3.00\) +1 \(10; 3.00\) +0.50 +0.40 +0.2 +2.00\n`, got)
+	require.Regexp(t, `all_reduce +8 +0.4 \(4; 3.00\) +0.5 \(10; 3.00\) +2 \(4; 3.00\) +1 \(10; 3.00\) +0.50 +0.40 +2.50 +1.00 +0.2 +2.00\n`, got)
 	path := filepath.Join(t.TempDir(), "shm.svg")
 	require.NoError(t, drawMode(path, "shm", rows))
 	picture, err := os.ReadFile(path)

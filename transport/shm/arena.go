@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
+	"golang.org/x/sys/unix"
 )
 
 // alloc gives out zeroed memory, whole pages, and huge ones from 2 MiB on where
@@ -51,8 +52,25 @@ func (s *segment) release(p unsafe.Pointer) error {
 	s.given = slices.Delete(s.given, i, i+1)
 	s.allotted -= n
 	s.reserved += n
+	left := s.detached.touch(off, off+n)
 	s.mu.Unlock()
+	if left { // a peer may still write to the file there
+		return nil
+	}
 	return s.put(off, n)
+}
+
+// detach puts other memory in the place of n bytes at off, whole pages that alloc gave out, so that nobody else writes there any more. What
+// they held is lost. They are never shared or given out again.
+func (s *segment) detach(off, n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := unix.MmapPtr(-1, 0, s.at(off), uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
+	if err != nil {
+		return fmt.Errorf("map %d bytes over %s: %w", n, s.path, err)
+	}
+	s.detached.add(off, off+n)
+	return nil
 }
 
 // owns reports whether the n bytes at p lie in one piece that alloc gave out.
@@ -64,7 +82,7 @@ func (s *segment) owns(p unsafe.Pointer, n int64) bool {
 		return false
 	}
 	i := s.indexGiven(off + 1)
-	return i > 0 && off < s.given[i-1].hi && n <= s.given[i-1].hi-off
+	return i > 0 && off < s.given[i-1].hi && n <= s.given[i-1].hi-off && !s.detached.touch(off, off+n)
 }
 
 // indexGiven returns the number of pieces that begin before off.

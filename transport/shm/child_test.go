@@ -27,7 +27,7 @@ import (
 const patience = 60 * time.Second
 
 const (
-	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, full, limits
+	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, writer, full, limits
 	dirEnv   = "GCCL_SHM_TEST_DIR"
 	mountEnv = "GCCL_SHM_TEST_MOUNT" // options of a tmpfs over the directory
 	hostEnv  = "GCCL_SHM_TEST_HOST"  // host name to take
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 	err := prepare()
 	if err == nil {
-		err = map[string]func() error{"echo": echo, "full": full, "limits": limits}[role]()
+		err = map[string]func() error{"echo": echo, "writer": echo, "full": full, "limits": limits}[role]()
 	}
 	if err != nil {
 		fmt.Println("failed:", err)
@@ -107,9 +107,30 @@ func echo() error {
 		if err = poll(e, func() (bool, error) { return c.Stream(0).Recv(1, b) }); err == nil {
 			err = poll(e, func() (bool, error) { return c.Stream(0).Send(1, b) })
 		}
+		if os.Getenv(roleEnv) == "writer" && err == nil {
+			write(c.Stream(0).(transport.Lander))
+		}
 	}
 	fmt.Println("end:", err)
 	return nil
+}
+
+// write fills the place that the peer has for the next message again and again, if there is one, and never sends it.
+func write(s transport.Lander) {
+	to := s.Landing(fieldBytes)
+	if to == nil {
+		return
+	}
+	block := make([]byte, fieldBytes)
+	for round := 1; ; round++ {
+		for i := range block {
+			block[i] = byte(round)
+		}
+		s.Fill(to, unsafe.Pointer(&block[0]), len(block))
+		if round%100 == 0 {
+			fmt.Println("written")
+		}
+	}
 }
 
 // poll repeats f until it is done or fails.

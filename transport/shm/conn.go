@@ -83,6 +83,9 @@ func (c *conn) Close() error {
 	}
 	_ = c.refresh() // so that ack finds the peer's entry
 	c.quit(fmt.Errorf("connection closed: %w", transport.ErrClosed))
+	for i := range c.streams {
+		c.streams[i].withdraw()
+	}
 	c.mark(entryClosed)
 	if c.remote != nil {
 		c.ackRemote()

@@ -10,10 +10,10 @@
 //
 //	header     who owns the segment, what must be equal on all ranks, the sleep word
 //	directory  (communicator, channel, from, to) → where that connection's rings are
-//	rings      per stream 8 lines of 64 bytes and the reader's count of lines read
+//	rings      per stream 8 lines of 64 bytes, the peer's count of lines read, and a landing: where in the arena a message from the peer is wanted
 //	staging    per stream some slots for messages that don't fit a line, filled past
 //	           the caches where the peer's processor is found to be far
-//	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied
+//	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied, and messages to there may be made in their place
 //
 // A line is
 //
@@ -40,6 +40,9 @@
 //   - Two ranks use each other's memory only after one has opened the other's file
 //     and found the nonce there that came with the address. Names, boot ids and
 //     device numbers only save a useless try; they are compared in full.
+//   - Peers write to memory from Alloc alone, and there to landings alone. Closing a conn withdraws its landings: one that the peer has begun to write
+//     to and not sent is left to it, with its pages of the file, and gets pages of our own instead, whose content is undefined and which
+//     nothing shares any more. So no byte of ours changes afterwards, however late a frozen peer goes on.
 //   - A peer that dies is noticed by Progress through its pidfd, or through the
 //     lock on its segment when it is in another pid namespace.
 //   - Files of dead processes of ours are removed by the next Open. A file counts

@@ -53,3 +53,9 @@ func (s extents) around(lo, hi int64) (extent, bool) {
 	}
 	return extent{}, false
 }
+
+// touch reports whether a byte of [lo, hi) is in the set.
+func (s extents) touch(lo, hi int64) bool {
+	i, _ := slices.BinarySearchFunc(s, lo, func(e extent, lo int64) int { return cmp.Compare(e.hi, lo+1) })
+	return i < len(s) && s[i].lo < hi
+}

@@ -50,10 +50,11 @@ func TestExtents(t *testing.T) {
 			}
 			lo := rng.Int64N(size)
 			hi := lo + 1 + rng.Int64N(size-lo)
-			all := true
+			all, any := true, false
 			for k := lo; k < hi; k++ {
-				all = all && have[k]
+				all, any = all && have[k], any || have[k]
 			}
+			require.Equal(t, any, s.touch(lo, hi))
 			e, ok := s.around(lo, hi)
 			require.Equal(t, all, ok)
 			require.True(t, !ok || e.lo <= lo && hi <= e.hi)

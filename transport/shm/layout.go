@@ -12,18 +12,20 @@ import (
 
 const (
 	segmentMagic  = 0x316d6873_6c636367 // "gcclshm1"
-	layoutVersion = 1
+	layoutVersion = 2
 
 	lineBytes   = 64
 	ringLines   = 8
 	inlineAt    = 16
 	inlineBytes = lineBytes - inlineAt
 	headAt      = ringLines * lineBytes // the reader's count, on a pair of lines of its own
-	streamBytes = headAt + 128
+	landingAt   = headAt + 128
+	streamBytes = landingAt + 128
 
 	lengthMask = 1<<30 - 1
 	farBit     = 1 << 30
 	lentBit    = 1 << 31 // and it lies in memory that is its user's again when the connection is closed
+	landedBit  = 1 << 32 // and it lies in the receiver's segment, where a landing was; only without checksums, whose bit it is
 
 	headerBytes   = 8192 // header and first piece of the directory
 	firstPieceAt  = 4096

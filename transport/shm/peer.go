@@ -175,6 +175,15 @@ func (p *peer) check(off, n int64) error {
 	return nil
 }
 
+// dead reports whether the process is dead, as Progress finds out.
+func (p *peer) dead() bool {
+	if p.pidfd < 0 {
+		return p.lockFree()
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
+}
+
 // lockFree reports that the owner let go of its segment, which only its death does
 // before shut is set.
 func (p *peer) lockFree() bool {

@@ -10,13 +10,13 @@ import (
 	"github.com/gccl-project/gccl/kernels/cpu"
 )
 
-// puts is how a peer's messages get into slots: by ordinary stores, or by stores that go past the caches. Which is better depends on how far
+// puts is how what a peer reads next is written, into slots or lent memory: by ordinary stores, or by stores that go past the caches. Which is better depends on how far
 // the processors are from each other, which on a virtual machine changes within seconds, so it is measured now and then.
 //
 // Measured with 2 ranks on one host: between distant cores an ordinary store into a line that the peer has read takes 0.3 to 0.4 ns a byte,
 // a streaming one 0.03, and the peer reads either at 0.08; between near ones 0.05 to 0.1 and 0.02 to 0.06, but there the peer
-// reads at 0.04 what is still in a cache, and at 0.09 what is not. What distant processors cost is seen only in slots that the peer has just read: it
-// takes some 100 messages to learn, and ranks that lend all they send, in messages of 64 KiB and more, hardly learn it.
+// reads at 0.04 what is still in a cache, and at 0.09 what is not. What distant processors cost is seen only in memory that the peer has read before: the
+// first comparisons say little, so they follow each other closely.
 type puts struct {
 	count, due       uint32
 	ordinary, stream float64 // ns a byte
@@ -53,6 +53,12 @@ func (p *puts) copy(slot, src unsafe.Pointer, n int) {
 	}
 }
 
+// wantsFill counts a message that is made in lent memory, and reports whether copy should put it there: the peer is far, or it is time to compare.
+func (p *puts) wantsFill() bool {
+	p.count++
+	return p.far || p.count >= p.due
+}
+
 // wantsCopy counts a message that could be lent, and reports whether it is time to compare by copying one.
 func (p *puts) wantsCopy() bool {
 	p.count++
@@ -72,7 +78,7 @@ func (p *puts) probe(slot, src unsafe.Pointer) {
 	learn(&p.stream, stream)
 	learn(&p.ordinary, ordinary)
 	p.decide()
-	p.due = p.count + min(p.count/4, probeEvery) // the first slots say little: the peer has never read them
+	p.due = p.count + min(p.count/4, probeEvery) // at first the peer has never read what we write to
 	if p.far != was {
 		p.due = p.count + probeAgain // an interrupt may have lied
 	}

@@ -50,6 +50,24 @@ func TestPutsLearn(t *testing.T) {
 	take(0.35, 0.035)
 	require.True(t, p.far)
 
+	// What is made in lent memory is compared too: closely at first, then seldom; and put there past the caches where the peer is far.
+	p = puts{}
+	src, dst := make([]byte, 1<<13), make([]byte, 1<<13)
+	fills := func(messages int) (n int) {
+		for range messages {
+			if p.wantsFill() {
+				n++
+				p.copy(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), len(src))
+				p.ordinary, p.stream, p.far = 0, 0, false // near
+			}
+		}
+		return n
+	}
+	require.Greater(t, fills(100), 10)
+	require.InDelta(t, 10, fills(10*probeEvery), 8)
+	p.far = true
+	require.True(t, p.wantsFill())
+
 	p = puts{}
 	asked := 0
 	for ; !p.wantsCopy(); asked++ {

@@ -15,6 +15,7 @@ import (
 // segment and is believed only after a check.
 type receiver struct {
 	ring     unsafe.Pointer // nil: not found yet, or failed
+	lines    unsafe.Pointer // ring, after a failure too
 	seq      uint64         // number of the next message
 	bell     *uint32        // the peer's sleep word
 	counters *counters
@@ -25,12 +26,18 @@ type receiver struct {
 	flag     uint64 // of the view
 	bytes    int    // of the view
 	known    extent // offsets of the peer's segment that were found readable
+	offer    offer
 	// idle is what each line holds until its next message arrives: what we read
 	// last, not what is there now, so that a waiter cannot miss an arrival.
 	idle [ringLines]uint64
 }
 
-func (r *receiver) attach(ring unsafe.Pointer) { r.ring = ring }
+func (r *receiver) attach(ring unsafe.Pointer) { r.ring, r.lines = ring, ring }
+
+// holds reports whether a message that is not received yet has come, without asking whether it is right.
+func (r *receiver) holds(seq uint64) bool {
+	return r.lines != nil && uint32(atomic.LoadUint64(line(r.lines, seq))>>32) == uint32(seq)
+}
 
 // View shows the next message. See transport.Stream.
 func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
@@ -76,7 +83,9 @@ func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if b.Cold {
+	if v == b.Ptr {
+		// it was made there
+	} else if b.Cold {
 		cpu.CopyStreaming(b.Ptr, v, b.N)
 	} else {
 		copyBytes(b.Ptr, v, b.N)
@@ -145,6 +154,9 @@ func (s *stream) open(p *uint64, tag uint32, meta uint64, n int) (unsafe.Pointer
 		return payload, nil
 	}
 	off := *(*uint64)(payload)
+	if r.plain && meta&landedBit != 0 {
+		return s.landed(off, n)
+	}
 	if !peer.holds(off, int64(n), 1) {
 		return nil, s.fail("receive", &descriptorError{What: "a message", Offset: off, Bytes: int64(n), Segment: peer.size})
 	}

@@ -32,6 +32,7 @@ type segment struct {
 	mu       sync.Mutex
 	free     extents
 	given    []extent // what alloc gave out, in order
+	detached extents  // of it: what is not the file's any more
 	reserved int64    // bytes in use, without given
 	allotted int64    // bytes in given
 	unlinked bool

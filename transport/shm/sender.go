@@ -27,6 +27,7 @@ type sender struct {
 	lent    [ringLines]bool
 	staging staging
 	staged  int64 // the slot that Stage returned
+	lands   bool  // it is the peer's memory, from Landing
 	asked   bool  // the Hook was, about the next message
 	fate    transport.Fate
 	until   time.Time // when a delayed message may go
@@ -40,6 +41,7 @@ func (t *sender) attach(ring unsafe.Pointer, o transport.Options) {
 		atomic.StoreUint64(line(ring, at), (at-ringLines)<<32)
 	}
 	atomic.StoreUint64((*uint64)(unsafe.Add(ring, headAt)), o.FirstSeq)
+	atomic.StoreUint64(&landingOf(ring).state, landingNone)
 	t.ring = ring
 	if o.Hook == nil && !o.Checksum {
 		t.short = inlineBytes
@@ -155,7 +157,7 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 		}
 		if !lend {
 			var err error
-			if off, err = t.stage(c.e, b.N); errors.Is(err, errBusy) {
+			if off, err = t.stage(c.e, b.N, b.Shared && !c.p.puts.far); errors.Is(err, errBusy) {
 				return false, s.blocked()
 			} else if err != nil {
 				return false, s.fail("send", c.refuse(err))

@@ -16,15 +16,15 @@ func (s *stream) Stage(n int) unsafe.Pointer {
 	if t.short < 0 || n <= inlineBytes || n > s.c.e.opts.MaxMessage || t.refresh() != nil || t.seq-t.head >= ringLines {
 		return nil
 	}
-	off, err := t.stage(s.c.e, n)
+	off, err := t.stage(s.c.e, n, false)
 	if err != nil {
 		return nil // Send will say what is wrong, if it lasts
 	}
-	t.staged = off
+	t.staged, t.lands = off, false
 	return s.c.e.seg.at(off)
 }
 
-// Fill copies into a slot. See transport.Stager.
+// Fill copies into a slot or lent memory. See transport.Stager.
 func (s *stream) Fill(dst, src unsafe.Pointer, n int) { s.c.p.puts.copy(dst, src, n) }
 
 // Lends reports whether shared memory is lent. See transport.Stager. Now and then it is not, since copies alone tell how far the peer is.
@@ -36,8 +36,8 @@ func (s *stream) Lends(n int) bool {
 // them is fast. From here on both take about as long, and lending spares memory.
 const lendFar = 64 << 10
 
-// Far reports whether streaming stores are better. See transport.Stager.
-func (s *stream) Far() bool { return s.c.p.puts.far }
+// FillsLent reports whether streaming stores are better, or may be. See transport.Stager.
+func (s *stream) FillsLent() bool { return s.c.p.puts.wantsFill() }
 
 // SendStaged sends what Stage returned. See transport.Stager.
 func (s *stream) SendStaged(tag uint32, n int) error {
@@ -47,7 +47,11 @@ func (s *stream) SendStaged(tag uint32, n int) error {
 	}
 	p := line(t.ring, t.seq)
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt)) = uint64(t.staged)
-	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(n) | farBit
+	meta := uint64(n) | farBit
+	if t.lands {
+		meta |= landedBit
+	}
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = meta
 	t.lent[t.seq%ringLines] = false
 	t.publish(p, tag, n)
 	return nil

@@ -27,8 +27,9 @@ type staging struct {
 	old  []staging
 }
 
-// stage returns the offset of a slot of n bytes at least, for the next line.
-func (t *sender) stage(e *Endpoint, n int) (int64, error) {
+// stage returns the offset of a slot of n bytes at least, for the next line. Compares says that the message could be lent, and is copied to find
+// out how far the peer is.
+func (t *sender) stage(e *Endpoint, n int, compares bool) (int64, error) {
 	g := &t.staging
 	if int64(n) > g.slot {
 		if err := g.grow(e, int64(n), t); err != nil {
@@ -37,8 +38,8 @@ func (t *sender) stage(e *Endpoint, n int) (int64, error) {
 	}
 	at := t.seq + t.skew
 	// Long messages take slots in turn even where all are free: between near cores it takes longer to write what the peer's nearest cache still
-	// holds than what has left it. A short one takes the warmest.
-	if t.head == at && n < turnFrom {
+	// holds than what has left it. A short one takes the warmest, and one that compares too: only what the peer has read says anything.
+	if t.head == at && (n < turnFrom || compares) {
 		g.next = 0
 	} else if t.head != at && !t.passed(g.last[g.next]) {
 		return 0, errBusy

@@ -47,7 +47,7 @@ func testStager(t *testing.T, open Provider) {
 				part := min(n-at, 1+random.IntN(16<<10))
 				s.Fill(unsafe.Add(slot, at), unsafe.Pointer(&want[at]), part)
 				at += part
-				s.Far()
+				s.FillsLent()
 			}
 			require.NoError(t, s.SendStaged(7, n))
 			staged++

@@ -74,6 +74,7 @@ func Run(t *testing.T, open Provider) {
 		{"Overwritten", testOverwritten},
 		{"Awaiter", testAwaiter},
 		{"Stager", testStager},
+		{"Lander", testLander},
 		{"Sleepers", testSleepers},
 		{"NothingLeft", testNothingLeft},
 		{"NoAllocations", testNoAllocations},
