@@ -8,6 +8,7 @@ type builder struct {
 }
 
 func newBuilder(s Shape, rank, pieces int) *builder {
+	s.Hosts = nil
 	return &builder{s: Schedule{Shape: s, Rank: rank, Pieces: pieces}, written: map[int32]bool{}}
 }
 

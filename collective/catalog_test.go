@@ -38,6 +38,46 @@ func schedulesOf(a Algorithm, n, root int) []Schedule {
 	return all
 }
 
+// hosted returns all ranks' schedules of an algorithm on hosts.
+func hosted(a Algorithm, root int, hosts *Hosts) []Schedule {
+	all := make([]Schedule, hosts.ranks())
+	for r := range all {
+		all[r] = a.Build(Shape{Kind: a.Kind, Ranks: len(all), Root: root, Hosts: hosts}, r)
+	}
+	return all
+}
+
+// hostsOf returns ways in which n ranks may be on hosts: on one, as many on each, and unevenly.
+func hostsOf(t *testing.T, n int) (all []*Hosts) {
+	add := func(sizes []int) {
+		h, err := NewHosts(sizes...)
+		require.NoError(t, err)
+		all = append(all, h)
+	}
+	add([]int{n})
+	for m := 2; m < n; m++ {
+		if n%m == 0 {
+			add(slices.Repeat([]int{m}, n/m))
+		}
+	}
+	if n > 2 {
+		add([]int{1, n - 1})
+		add([]int{n - 1, 1})
+	}
+	if n > 5 {
+		add([]int{2, n - 5, 3})
+	}
+	if n > 8 {
+		add([]int{2, 1, n - 8, 4, 1})
+	}
+	return all
+}
+
+// asksForHosts reports whether an algorithm does otherwise where ranks share hosts.
+func (a Algorithm) asksForHosts() bool {
+	return a.Hosts || a.Name == "tree" && (a.Kind == AllReduce || a.Kind == Barrier)
+}
+
 // rootsOf returns the roots worth a test: all of few ranks, else some.
 func rootsOf(k Kind, n int) []int {
 	switch {
@@ -82,12 +122,35 @@ func TestCatalogIsProven(t *testing.T) {
 	})
 }
 
+func TestCatalogIsProvenOnHosts(t *testing.T) {
+	most := 24
+	if testing.Short() {
+		most = 13
+	}
+	forCatalog(t, func(t *testing.T, a Algorithm) {
+		for n := 2; n <= most; n++ {
+			for _, hosts := range hostsOf(t, n) {
+				for _, root := range rootsOf(a.Kind, n) {
+					all := hosted(a, root, hosts)
+					if !a.asksForHosts() {
+						require.Equal(t, schedulesOf(a, n, root), all)
+						continue
+					}
+					for _, opt := range optionsOf(a.Kind) {
+						require.NoError(t, Verify(all, opt), "hosts %v, root %d, %+v", hosts.first, root, opt)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestCatalogIsProvenAtLargeSizes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
 	forCatalog(t, func(t *testing.T, a Algorithm) {
-		if !slices.Contains([]string{"ring", "tree", "doubling", "chain"}, a.Name) {
+		if !slices.Contains([]string{"ring", "tree", "doubling", "chain", "doubletree", "hierarchical_ring", "hierarchical_doubling"}, a.Name) {
 			t.Skip("n² messages in one step; proven up to 64 ranks")
 		}
 		for _, n := range []int{96, 128, 257} {
@@ -95,12 +158,24 @@ func TestCatalogIsProvenAtLargeSizes(t *testing.T) {
 			if a.Kind.Rooted() {
 				root = n / 2
 			}
-			all := schedulesOf(a, n, root)
-			for _, opt := range []Options{{}, {InPlace: true, Scale: true}} {
-				require.NoError(t, Verify(all, opt), "%d ranks, %+v", n, opt)
+			for _, all := range [][]Schedule{schedulesOf(a, n, root), hosted(a, root, eights(t, n))} {
+				for _, opt := range []Options{{}, {InPlace: true, Scale: true}} {
+					require.NoError(t, Verify(all, opt), "%d ranks, %+v", n, opt)
+				}
 			}
 		}
 	})
+}
+
+// eights are hosts of eight ranks, and one of what is left.
+func eights(t *testing.T, n int) *Hosts {
+	sizes := slices.Repeat([]int{8}, n/8)
+	if n%8 > 0 {
+		sizes = append(sizes, n%8)
+	}
+	h, err := NewHosts(sizes...)
+	require.NoError(t, err)
+	return h
 }
 
 func TestOneRankCopies(t *testing.T) {
@@ -138,25 +213,34 @@ func TestCatalogIsAligned(t *testing.T) {
 		if a.Name == "chain" {
 			t.Skip("its steps are not aligned")
 		}
+		var worlds [][]Schedule
 		for n := 2; n <= 40; n++ {
 			for _, root := range rootsOf(a.Kind, n) {
-				sent, received := map[message]int{}, map[message]int{}
-				for r, s := range schedulesOf(a, n, root) {
-					for k, step := range s.Steps {
-						for _, in := range step {
-							switch in.Code {
-							case Send:
-								sent[message{r, int(in.Peer), k}]++
-							case Recv, RecvReduce:
-								received[message{int(in.Peer), r, k}]++
-							}
+				worlds = append(worlds, schedulesOf(a, n, root))
+				for _, hosts := range hostsOf(t, n) {
+					if a.asksForHosts() && n < 25 {
+						worlds = append(worlds, hosted(a, root, hosts))
+					}
+				}
+			}
+		}
+		for _, all := range worlds {
+			n, sent, received := len(all), map[message]int{}, map[message]int{}
+			for r, s := range all {
+				for k, step := range s.Steps {
+					for _, in := range step {
+						switch in.Code {
+						case Send:
+							sent[message{r, int(in.Peer), k}]++
+						case Recv, RecvReduce:
+							received[message{int(in.Peer), r, k}]++
 						}
 					}
 				}
-				require.Equal(t, sent, received)
-				for m, times := range sent {
-					require.Equal(t, 1, times, "%d ranks: %+v", n, m)
-				}
+			}
+			require.Equal(t, sent, received)
+			for m, times := range sent {
+				require.Equal(t, 1, times, "%d ranks: %+v", n, m)
 			}
 		}
 	})
@@ -168,7 +252,11 @@ func TestRankOrder(t *testing.T) {
 		always := true
 		for n := 2; n <= 20; n++ {
 			for _, root := range rootsOf(a.Kind, n) {
-				w := worldOf(t, schedulesOf(a, n, root), Options{})
+				all := schedulesOf(a, n, root)
+				if n > 3 && a.asksForHosts() {
+					all = hosted(a, root, hostsOf(t, n)[1])
+				}
+				w := worldOf(t, all, Options{})
 				out, err := w.runLinear()
 				require.NoError(t, err)
 				for r := range out {

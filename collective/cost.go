@@ -14,6 +14,15 @@ type Cost struct {
 	Copied    int // pieces copied
 }
 
+// Plus is what a schedule does that does the one after the other.
+func (c Cost) Plus(d Cost) Cost {
+	return Cost{
+		Steps: c.Steps + d.Steps, Sends: c.Sends + d.Sends, Receives: c.Receives + d.Receives, Duplex: c.Duplex + d.Duplex,
+		MaxFanout: max(c.MaxFanout, d.MaxFanout), MaxFanin: max(c.MaxFanin, d.MaxFanin),
+		Folds: c.Folds + d.Folds, Folded: c.Folded + d.Folded, Copied: c.Copied + d.Copied,
+	}
+}
+
 // Cost counts what the schedule does.
 func (s *Schedule) Cost() Cost {
 	var c Cost

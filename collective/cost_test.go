@@ -2,6 +2,8 @@ package collective
 
 import (
 	"math/bits"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,6 +71,9 @@ var comments = map[string]said{
 		}
 		return binomialSends(n, v) + 1
 	}},
+	"all_reduce_hierarchical": {pieces: same, steps: rootHas(2, 2), sends: func(n, _ int) int { return 2 * (n - 1) }, hops: func(int) int { return 2 }},
+	"broadcast_doubletree":    {pieces: func(int) int { return 2 }, atMost: true, sends: func(int, int) int { return 4 }, steps: func(int, int) int { return 5 }},
+	"reduce_doubletree":       {pieces: func(int) int { return 2 }, atMost: true, sends: rootHas(0, 2), steps: func(int, int) int { return 6 }},
 	"all_reduce_doubling": {pieces: one, atMost: true,
 		steps: func(n, _ int) int {
 			if powerOf2(n) {
@@ -93,6 +98,9 @@ var comments = map[string]said{
 }
 
 func TestCostIsWhatTheCommentsSay(t *testing.T) {
+	comments["all_reduce_hierarchical_ring"] = comments["all_reduce_ring"]
+	comments["all_reduce_hierarchical_doubling"] = comments["all_reduce_doubling"]
+	comments["barrier_hierarchical_doubling"] = comments["all_reduce_doubling"]
 	comments["barrier_doubling"] = comments["all_reduce_doubling"]
 	comments["barrier_direct"] = comments["all_reduce_oneshot"]
 	comments["barrier_tree"] = comments["all_reduce_tree"]
@@ -114,7 +122,7 @@ func TestCostIsWhatTheCommentsSay(t *testing.T) {
 						require.Equal(t, c.sends(n, v), got.Sends, where...)
 					}
 				}
-				if hops := Hops(all); c.hops == nil || a.Name == "doubling" && !powerOf2(n) {
+				if hops := Hops(all); c.hops == nil || strings.HasSuffix(a.Name, "doubling") && !powerOf2(n) {
 					require.Greater(t, hops, 0)
 					require.True(t, c.hops == nil || hops <= c.hops(n), "%s, %d ranks: %d hops", a.title(), n, hops)
 				} else {
@@ -123,6 +131,68 @@ func TestCostIsWhatTheCommentsSay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// With m ranks on each of several hosts the comments speak of what crosses between hosts, in blocks over all ranks, and of messages
+// that follow one another.
+func TestCostOnHosts(t *testing.T) {
+	doubling := func(h int) float64 { // every host sends its block on each level; each of the first odd ones one more, and is sent one
+		levels := floorLog2(h)
+		return float64(levels<<levels + 2*(h-1<<levels))
+	}
+	for _, c := range []struct {
+		kind    Kind
+		name    string
+		between func(h int) float64
+		hops    func(m, h int) int
+	}{
+		{AllReduce, "hierarchical", func(h int) float64 { return 2 * float64(h-1) }, func(m, h int) int { return 2 + 2*h*min(1, m-1) }},
+		{AllReduce, "hierarchical_ring", func(h int) float64 { return 2 * float64(h-1) }, func(m, h int) int { return 2*(h-1) + 2*h*min(1, m-1) }},
+		{AllReduce, "hierarchical_doubling", doubling, func(m, h int) int { return ceilLog2(h) + 1 + 2*min(1, m-1) }},
+		{AllReduce, "tree", func(h int) float64 { return 2 * float64(h-1) }, func(m, h int) int { return 2 * (ceilLog2(h) + m - 1) }},
+		{Broadcast, "doubletree", func(h int) float64 { return float64(h - 1) }, func(m, h int) int { return ceilLog2(h) + m }},
+		{Reduce, "doubletree", func(h int) float64 { return float64(h - 1) }, func(m, h int) int { return ceilLog2(h) + m }},
+	} {
+		for _, a := range Catalog(c.kind) {
+			if a.Name != c.name {
+				continue
+			}
+			for m := 1; m <= 4; m++ {
+				for h := 2; h <= 9; h++ {
+					hosts, err := NewHosts(slices.Repeat([]int{m}, h)...)
+					require.NoError(t, err)
+					for _, root := range rootsOf(a.Kind, m*h) {
+						shape := Shape{Kind: a.Kind, Ranks: m * h, Root: root, Hosts: hosts}
+						all, crossing := hosted(a, root, hosts), 0
+						for r, s := range all {
+							for _, step := range s.Steps {
+								for _, in := range step {
+									if in.Code == Send && !shape.Near(r, int(in.Peer)) {
+										crossing++
+									}
+								}
+							}
+						}
+						require.InDelta(t, c.between(h), float64(crossing)/float64(all[0].Pieces), 1e-9, "%s, %d hosts of %d, root %d", a.title(), h, m, root)
+						require.LessOrEqual(t, Hops(all), c.hops(m, h), "%s, %d hosts of %d, root %d", a.title(), h, m, root)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestHostsAreChecked(t *testing.T) {
+	_, err := NewHosts(2, 0, 3)
+	require.ErrorContains(t, err, "host 1 of 3 has 0 ranks")
+	hosts, err := NewHosts(2, 3)
+	require.NoError(t, err)
+	_, err = Build(Shape{Kind: AllReduce, Ranks: 4, Hosts: hosts}, 0, "tree")
+	require.ErrorContains(t, err, "hosts of 5 ranks, want 4")
+	s := Shape{Kind: AllReduce, Ranks: 5, Hosts: hosts}
+	require.NoError(t, s.Check())
+	require.Equal(t, []bool{true, true, false, false, false}, []bool{s.Near(1, 0), s.Near(1, 1), s.Near(1, 2), s.Near(1, 3), s.Near(1, 4)})
+	require.False(t, Shape{Ranks: 5}.Near(0, 1), "nothing is known of hosts")
 }
 
 func TestCostOfTree(t *testing.T) {
@@ -134,7 +204,7 @@ func TestCostOfTree(t *testing.T) {
 			sends += all[r].Cost().Sends
 			inside := 0
 			for number := range 2 {
-				tree := doubleTree{n, number}
+				tree := doubleTree{n: n, number: number}
 				p := tree.position(r)
 				require.Equal(t, r, tree.rank(p))
 				if len(tree.children(p)) > 0 {

@@ -74,6 +74,9 @@ type Shape struct {
 	Kind  Kind
 	Ranks int // 1…2^24
 	Root  int // of Broadcast and Reduce; 0 otherwise
+	// Hosts says which ranks are near each other, for algorithms that send less between hosts. The schedules that are built do
+	// not say it again.
+	Hosts *Hosts
 }
 
 const maxRanks = 1 << 24
@@ -89,6 +92,8 @@ func (s Shape) Check() error {
 		return fmt.Errorf("collective: root %d, want 0…%d", s.Root, s.Ranks-1)
 	case s.Root != 0 && !s.Kind.Rooted():
 		return fmt.Errorf("collective: root %d, but %v has no root", s.Root, s.Kind)
+	case s.Hosts != nil && s.Hosts.ranks() != s.Ranks:
+		return fmt.Errorf("collective: hosts of %d ranks, want %d", s.Hosts.ranks(), s.Ranks)
 	}
 	return nil
 }

@@ -13,19 +13,28 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// TestGolden shows the schedules of every algorithm for three ranks and for four, in
+// TestGolden shows the schedules of every algorithm for three ranks and for four, and for two hosts with two, in
 // testdata. Rewrite the files with -update, and only commit changes that you understand.
 func TestGolden(t *testing.T) {
 	for _, a := range catalog {
-		for _, n := range []int{3, 4} {
+		worlds := map[string][]Schedule{}
+		if !a.Hosts {
+			worlds["3"], worlds["4"] = schedulesOf(a, 3, btoi(a.Kind.Rooted())), schedulesOf(a, 4, btoi(a.Kind.Rooted()))
+		}
+		if a.asksForHosts() {
+			hosts, err := NewHosts(2, 2)
+			require.NoError(t, err)
+			worlds["2x2"] = hosted(a, btoi(a.Kind.Rooted()), hosts)
+		}
+		for name, all := range worlds {
 			var text strings.Builder
-			for r, s := range schedulesOf(a, n, btoi(a.Kind.Rooted())) {
+			for r, s := range all {
 				if r > 0 {
 					text.WriteString("\n")
 				}
 				text.WriteString(s.String())
 			}
-			path := filepath.Join("testdata", fmt.Sprintf("%s_%d.txt", a.title(), n))
+			path := filepath.Join("testdata", fmt.Sprintf("%s_%s.txt", a.title(), name))
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o644))
 			}

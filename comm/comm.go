@@ -12,6 +12,7 @@ import (
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/collective/tune"
 	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/transport"
 )
@@ -22,7 +23,8 @@ type Comm struct {
 	id      uint64
 	rank    int
 	world   []int // rank of the family for each of our ranks
-	order   []int // in which schedules pass ranks; nil: by number
+	lineup  lineup
+	model   tune.Model
 	family  *family
 	session bootstrap.Session // nil alone
 
@@ -110,14 +112,17 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		c.Abort(err)
 		return nil, initError(cfg, start, errors.Join(err, c.Close()))
 	}
-	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary(), "order", c.order)
+	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary(), "orders", c.lineup.orders)
 	return c, nil
 }
 
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
-	c := &Comm{id: id, rank: rank, world: world, order: f.orderOf(world), family: f, session: s,
+	c := &Comm{id: id, rank: rank, world: world, lineup: f.lineupOf(world), model: f.model, family: f, session: s,
 		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
 		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1)}}
+	if c.lineup.hosts == nil && f.within != nil {
+		c.model = *f.within
+	}
 	c.life, c.kill = context.WithCancel(context.Background())
 	f.hold()
 	if len(world) == 1 {

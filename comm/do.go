@@ -273,7 +273,7 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 	}
 }
 
-// fill makes one task for each lane.
+// fill makes one task for each lane, along the order of its channel.
 func (r *run) fill(p *prepared, call *Call) {
 	r.started, r.lane, r.nextLook, r.elapsed = true, -1, firstLook, 0
 	inShared, outShared := r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
@@ -297,7 +297,7 @@ func (r *run) fill(p *prepared, call *Call) {
 	}
 	for i := range r.parts {
 		r.parts[i] = engine.Task{
-			Plan: p.plan, Layout: p.layout, First: i, Stride: p.lanes,
+			Plan: p.plans[i%len(p.plans)], Layout: p.layout, First: i, Stride: p.lanes,
 			In: call.Src.Ptr, Out: call.Dst.Ptr, InShared: inShared, OutShared: outShared,
 			Fold: p.fold, PreMul: p.preMul, Factor: factor,
 		}

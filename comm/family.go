@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gccl-project/gccl/bootstrap"
@@ -33,11 +35,12 @@ type family struct {
 	driver    *engine.Driver
 	endpoints []transport.Endpoint
 	routes    []route          // by rank of the world; our own is zero
-	places    *places          // of the ranks of the world; nil with the transport "mem"
+	places    *places          // of the ranks of the world; nil for one alone
 	inProcess []bool           // by rank of the world: it runs in this process
 	device    *opened          // Config.Device; nil: none
 	devices   []kernels.Device // of all ranks of the world
 	model     tune.Model
+	within    *tune.Model // of communicators on one host, where the world is on several; nil: model
 	crowded   bool
 
 	mu   sync.Mutex
@@ -162,7 +165,9 @@ func (f *family) open(at listenAt) (hello, error) {
 		}
 	}
 	if cfg.Transport != "shm" {
-		e, err := tcp.Open(tcp.Config{Addr: at.addr, Ports: [2]uint16{cfg.Ports.Low, cfg.Ports.High}, Window: window(cfg.Size), ConnectTimeout: cfg.InitTimeout, Log: f.log}, opts)
+		t := at.sockets()
+		t.Ports, t.Window, t.ConnectTimeout, t.Log = [2]uint16{cfg.Ports.Low, cfg.Ports.High}, window(cfg.Size), cfg.InitTimeout, f.log
+		e, err := tcp.Open(t, opts)
 		if err := add(e, err); err != nil {
 			return h, err
 		}
@@ -211,10 +216,8 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 			return fmt.Errorf("comm: rank %d: %w", r, err)
 		}
 	}
-	if mine.Graph != nil {
-		if f.places, err = newPlaces(all); err != nil {
-			return err
-		}
+	if f.places, err = newPlaces(all); err != nil {
+		return err
 	}
 	reached := make([]byte, len(all)) // 1 where shared memory with that rank is proven from our side
 	why := make([]string, len(all))
@@ -229,7 +232,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 	}
 	bits := make([][]byte, len(all))
-	if f.places != nil {
+	if mine.Graph != nil { // else there is nothing to reach, or to choose by
 		if bits, err = s.AllGather(ctx, withDigest(reached, f.places.digest())); err != nil {
 			return fmt.Errorf("comm: exchange of reachability: %w", err)
 		}
@@ -260,35 +263,66 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 	if f.crowded = crowded(host); f.crowded {
 		f.driver.SetCrowded(true)
 	}
-	used := map[string]bool{}
-	for a := range all {
-		for b := range all {
-			if a == b {
-				continue
-			}
-			name, reason := choose(all[a], all[b], len(bits[a]) > b && bits[a][b] == 1, len(bits[b]) > a && bits[b][a] == 1, func() topology.TransportChoice { return f.places.way(a, b) })
-			if name == "" {
-				return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
-			}
-			used[name] = true
-			if a != s.Rank() {
-				continue
-			}
-			if why[b] != "" && name != "shm" {
-				reason = why[b]
-			}
-			f.routes[b] = route{f.byName(name), all[b].Addresses[name], reason, all[b].place()}
-		}
+	proven := func(a, b int) bool { return len(bits[a]) > b && len(bits[b]) > a && bits[a][b] == 1 && bits[b][a] == 1 }
+	way := func(a, b int) func() topology.TransportChoice {
+		return func() topology.TransportChoice { return f.places.way(a, b) }
 	}
-	var models []tune.Model
 	for r := range all {
-		for name := range used {
-			if m, ok := all[r].Model[name]; ok {
-				models = append(models, m)
+		if r == s.Rank() {
+			continue
+		}
+		name, reason := choose(mine, all[r], proven(s.Rank(), r), way(s.Rank(), r))
+		if why[r] != "" && name != "shm" {
+			reason = why[r]
+		}
+		f.routes[r] = route{f.byName(name), all[r].Addresses[name], reason, all[r].place()}
+	}
+	// Those between any two ranks, as all must come to one model. There are many pairs and few kinds of them.
+	between, within := map[string]bool{}, map[string]bool{} // transports used between hosts, and on them
+	kinds, has := kindsOf(all)
+	type pairKind struct {
+		a, b         int
+		proven, near bool
+	}
+	known, last := map[pairKind]bool{}, pairKind{}
+	for a := range all {
+		for b := range a {
+			k := pairKind{kinds[a], kinds[b], proven(a, b), all[a].Boot == all[b].Boot}
+			if !has[verbs.Name] && len(known) > 0 && (k == last || known[k]) { // with verbs it depends on the places
+				continue
+			}
+			known[k], last = true, k
+			name, reason := choose(all[a], all[b], k.proven, way(a, b))
+			switch {
+			case name == "":
+				return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
+			case k.near:
+				within[name] = true
+			default:
+				between[name] = true
 			}
 		}
 	}
-	f.model, err = tune.Combine(models)
+	combined := func(used map[string]bool) (tune.Model, error) {
+		var models []tune.Model
+		for r := range all {
+			for name := range used {
+				if m, ok := all[r].Model[name]; ok {
+					models = append(models, m)
+				}
+			}
+		}
+		return tune.Combine(models)
+	}
+	if len(between) == 0 {
+		f.model, err = combined(within)
+		return err
+	}
+	if f.model, err = combined(between); err != nil || len(within) == 0 {
+		return err
+	}
+	near, err := combined(within)
+	f.within, f.model = &near, f.model.With(near)
 	return err
 }
 
@@ -315,15 +349,36 @@ func (f *family) place() string {
 
 func (h hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
 
+// kindsOf numbers ranks by which transports they have, and says which anyone has.
+func kindsOf(all []hello) (kinds []int, has map[string]bool) {
+	number, has := map[string]int{}, map[string]bool{}
+	for _, h := range all {
+		var names []string
+		for name, a := range h.Addresses {
+			if a != nil {
+				names = append(names, name)
+				has[name] = true
+			}
+		}
+		slices.Sort(names)
+		key := strings.Join(names, " ")
+		if _, known := number[key]; !known {
+			number[key] = len(number)
+		}
+		kinds = append(kinds, number[key])
+	}
+	return kinds, has
+}
+
 // choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
 // proven, and for verbs, the topologies don't speak against where there is TCP, too; and why it is that one.
-func choose(a, b hello, abShm, baShm bool, way func() topology.TransportChoice) (name, reason string) {
+func choose(a, b hello, proven bool, way func() topology.TransportChoice) (name, reason string) {
 	has := func(name string) bool { return a.Addresses[name] != nil && b.Addresses[name] != nil }
 	for _, name := range preference {
 		switch {
 		case !has(name):
 			continue
-		case name == "shm" && abShm && baShm:
+		case name == "shm" && proven:
 			return name, "the same host, proven by a nonce in shared memory"
 		case name == "shm":
 			reason = "no shared memory between them"

@@ -11,12 +11,14 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/transport/tcp"
 )
 
 // listenAt is where we listen for other ranks.
 type listenAt struct {
 	addr  netip.Addr
 	iface string
+	rails []topology.Rail // of data, that of addr first
 }
 
 // join finds out who we are and meets the other ranks. One rank alone has no session.
@@ -43,7 +45,7 @@ func join(ctx context.Context, cfg Config) (bootstrap.Session, Config, listenAt,
 		if at, err = awaitPlace(ctx, cfg, roots); err != nil {
 			return nil, cfg, at, fmt.Errorf("comm: %w", err)
 		}
-		cfg.Logger.Debug("network interface", "rank", cfg.Rank, "interface", at.iface, "address", at.addr)
+		cfg.Logger.Debug("network interface", "rank", cfg.Rank, "interface", at.iface, "address", at.addr, "rails", at.rails)
 		b.Addr = at.addr
 	}
 	s, err := bootstrap.Join(ctx, b)
@@ -101,7 +103,22 @@ func choosePlace(filter string, roots []string) (listenAt, error) {
 	if err != nil {
 		return listenAt{}, err
 	}
-	return listenAt{choice.Addr, choice.Interface.Name}, nil
+	at := listenAt{addr: choice.Addr, iface: choice.Interface.Name}
+	at.rails, _ = topology.Rails(ifaces, discover(false).nets, q, choice)
+	return at, nil
+}
+
+// sockets is what TCP needs to know of where we are.
+func (at listenAt) sockets() tcp.Config {
+	c := tcp.Config{Addr: at.addr}
+	for i, r := range at.rails {
+		if flows := min(r.Flows, 16); i == 0 {
+			c.Flows = flows
+		} else if len(c.Rails) < 15 {
+			c.Rails = append(c.Rails, tcp.Rail{Addr: r.Addr, Flows: flows})
+		}
+	}
+	return c
 }
 
 // hostPort is the address with a port that the kernel chooses.

@@ -15,11 +15,17 @@ import (
 // machine is this host as the ranks of this process see it: discovered once with and once without the GPUs' driver, which takes
 // a second to wake where it does not stay loaded and is asked for ranks with a GPU alone.
 var machine [2]struct {
-	once  sync.Once
-	graph *topology.Graph
+	once sync.Once
+	seen
 }
 
-func discover(withGPUs bool) *topology.Graph {
+// seen is what there is.
+type seen struct {
+	graph *topology.Graph
+	nets  []topology.NetFacts
+}
+
+func discover(withGPUs bool) seen {
 	i, gpus := 0, topology.Unknown[[]topology.GPUFacts]("no rank of this process has a GPU")
 	if withGPUs {
 		i = 1
@@ -29,15 +35,16 @@ func discover(withGPUs bool) *topology.Graph {
 		if withGPUs {
 			gpus = nvml.GPUs()
 		}
-		m.graph = topology.Discover(os.DirFS("/"), gpus).Graph()
+		host := topology.Discover(os.DirFS("/"), gpus)
+		m.seen = seen{host.Graph(), host.Nets.Or(nil)}
 	})
-	return m.graph
+	return m.seen
 }
 
 // look returns this host as the configuration has it. What a topology file of NCCL's is worth is a warning, never an error.
 func (f *family) look() (*topology.Graph, error) {
 	cfg := f.cfg
-	g := discover(!cfg.Device.IsHost())
+	g := discover(!cfg.Device.IsHost()).graph
 	if cfg.Topology != "" {
 		file, err := readTopology(cfg.Topology)
 		switch {

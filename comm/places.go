@@ -15,7 +15,7 @@ type places struct {
 	of     []topology.Place  // by rank
 	levels []topology.Levels // by rank
 	forced []bool            // by rank: it was told how far P2P may reach
-	order  []int             // topology.Order; nil: by number
+	orders [][]int           // topology.Orders, at least one
 }
 
 // seat is what a rank tells of where it is.
@@ -89,10 +89,7 @@ func newPlaces(all []hello) (*places, error) {
 		at.GPU, at.CPU = g.ByUUID(h.GPU), g.NUMA(topology.CPUSetOf(h.Processors...))
 		at.NIC = ports[key].choose(at.GPU, at.CPU)
 	}
-	p.order = topology.Order(p.of)
-	if slices.IsSorted(p.order) {
-		p.order = nil
-	}
+	p.orders = topology.Orders(p.of, all[0].Lanes) // a lane is of one channel
 	return p, nil
 }
 
@@ -175,12 +172,9 @@ func (f *family) refuse(world []int) string {
 func (p *places) digest() uint64 {
 	h := fnv.New64a()
 	for r, at := range p.of {
-		next := r
-		if p.order != nil {
-			next = p.order[r]
-		}
-		fmt.Fprintln(h, r, at.Host, at.GPU, at.CPU, at.NIC.Net, at.NIC.Via, next, p.way(r, (r+1)%len(p.of)).Kind)
+		fmt.Fprintln(h, r, at.Host, at.GPU, at.CPU, at.NIC.Net, at.NIC.Via, p.way(r, (r+1)%len(p.of)).Kind)
 	}
+	fmt.Fprintln(h, p.orders)
 	return h.Sum64()
 }
 

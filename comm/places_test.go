@@ -5,12 +5,14 @@ import (
 	"compress/flate"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/topology/topologytest"
 )
@@ -90,7 +92,54 @@ func TestNUMANodesOfRanks(t *testing.T) {
 	for r, want := range []string{"mlx5_0", "mlx5_1", "mlx5_0", "mlx5_0"} {
 		require.Equal(t, want, g.Name(p.of[r].NIC.Net), "rank %d", r)
 	}
-	require.Equal(t, []int{3, 0, 2, 1}, p.order)
+	require.Equal(t, [][]int{{3, 0, 2, 1}}, p.orders)
+}
+
+// TestTreesAreTheTopologys: between ranks with GPUs the first tree's sums go up along the edges that topology.Trees plans, and on every
+// channel a ring's along those of topology.Rings.
+func TestTreesAreTheTopologys(t *testing.T) {
+	g := withUUIDs(graphOf(t, "topo-xml/h100x8-9nic-nvswitch.xml"))
+	var all []hello
+	var locals []topology.Local
+	for h := range 5 {
+		all = append(all, on(t, fmt.Sprint(h), g, "a", "b", "c", "d", "e", "f", "g", "h")...)
+		locals = append(locals, topology.AllOf(g))
+	}
+	for r := range all {
+		all[r].Lanes = 4
+	}
+	p, err := newPlaces(all)
+	require.NoError(t, err)
+	require.Len(t, p.orders, 4)
+	world := make([]int, len(all))
+	for r := range world {
+		world[r] = r
+	}
+	fam := &family{places: p}
+	trees, err := topology.Trees(locals, 4)
+	require.NoError(t, err)
+	rings, err := topology.Rings(locals, 4)
+	require.NoError(t, err)
+	for r := range all {
+		c := &Comm{rank: r, world: world, lineup: fam.lineupOf(world)}
+		up := -1
+		s, err := c.schedule(collective.AllReduce, 0, "tree", 0)
+		require.NoError(t, err)
+		for _, step := range s.Steps {
+			for _, in := range step {
+				if in.Code == collective.Send && in.Srcs[0].Space != collective.Out && in.Srcs[0].Chunk%2 == 0 {
+					up = int(in.Peer)
+				}
+			}
+		}
+		require.Equal(t, trees[0].Up[r], up, "rank %d", r)
+		for channel, ring := range rings {
+			s, err := c.schedule(collective.AllGather, 0, "ring", channel)
+			require.NoError(t, err)
+			at := slices.Index(ring.Ranks, r)
+			require.EqualValues(t, ring.Ranks[(at+1)%len(all)], s.Steps[0][0].Peer, "rank %d, channel %d", r, channel)
+		}
+	}
 }
 
 func TestGPUsThatMustNotUseEachOther(t *testing.T) {
@@ -212,7 +261,7 @@ func FuzzHello(f *testing.F) {
 			require.Equal(t, p.digest(), again.digest())
 			fam := &family{places: p}
 			fam.refuse([]int{0, 1, 2})
-			fam.orderOf([]int{2, 0})
+			fam.lineupOf([]int{2, 0})
 		}
 	})
 }

@@ -33,7 +33,7 @@ type prepared struct {
 	src, dst  int64  // bytes of the buffers
 	digest    uint32 // of all that must be equal on all ranks
 
-	plan   *collective.Plan
+	plans  []*collective.Plan // by channel
 	layout collective.Layout
 	fold   cpu.Reduce
 	preMul cpu.PreMulReduce
@@ -61,6 +61,7 @@ type planKey struct {
 	kind      collective.Kind
 	root      int
 	algorithm string
+	channel   int
 	collective.Options
 }
 
@@ -106,8 +107,7 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 		return nil, err
 	}
 	kind, elem := collective.Kind(sig.kind), sig.dtype.Size()
-	shape := collective.Shape{Kind: kind, Ranks: c.Size(), Root: sig.root}
-	choice, err := c.choose(shape, sig.count, elem, sig.algorithm)
+	choice, err := c.choose(c.shape(kind, sig.root, 0), sig.count, elem, sig.algorithm)
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,14 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 	} else {
 		p.fold = func(unsafe.Pointer, []unsafe.Pointer, int) {} // of a Barrier's nothing
 	}
-	if p.plan, err = c.plan(planKey{kind, sig.root, p.algorithm, opt}); err != nil {
-		return nil, err
+	for channel := range c.channels(kind, p.algorithm, p.lanes) {
+		plan, err := c.plan(planKey{kind, sig.root, p.algorithm, channel, opt})
+		if err != nil {
+			return nil, err
+		}
+		p.plans = append(p.plans, plan)
 	}
-	p.layout = collective.Layout{Count: sig.count, Elem: elem, Round: max(choice.Round, 1), Pieces: p.plan.Pieces}
+	p.layout = collective.Layout{Count: sig.count, Elem: elem, Round: max(choice.Round, 1), Pieces: p.plans[0].Pieces}
 	in, out := kind.Blocks(c.Size())
 	if err := p.layout.Check(max(in, out)); err != nil {
 		return nil, argument("%v: %w", call, err)
@@ -158,9 +162,9 @@ func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tun
 		return tune.Choice{Algorithm: collective.Catalog(shape.Kind)[0].Name, Round: max(count, 1), Lanes: 1}, nil
 	}
 	if name == "" {
-		return tune.Choose(c.family.model, shape, count, elem)
+		return tune.Choose(c.model, shape, count, elem)
 	}
-	choice, err := tune.With(c.family.model, shape, count, elem, name)
+	choice, err := tune.With(c.model, shape, count, elem, name)
 	if err != nil {
 		return choice, argument("%w", err)
 	}
@@ -194,7 +198,7 @@ func (c *Comm) plan(k planKey) (*collective.Plan, error) {
 	if p := pc.plans[k]; p != nil {
 		return p, nil
 	}
-	s, err := c.schedule(collective.Shape{Kind: k.kind, Ranks: c.Size(), Root: k.root}, k.algorithm)
+	s, err := c.schedule(k.kind, k.root, k.algorithm, k.channel)
 	if err != nil {
 		return nil, argument("%w", err)
 	}
@@ -233,7 +237,7 @@ func (c *Comm) Choice(call Call) (tune.Choice, error) {
 	if call.Kind.pointToPoint() {
 		return tune.Choice{}, argument("%v has no algorithm", call.Kind)
 	}
-	return c.choose(collective.Shape{Kind: collective.Kind(call.Kind), Ranks: c.Size(), Root: call.Root}, call.Count, call.DType.Size(), call.Algorithm)
+	return c.choose(c.shape(collective.Kind(call.Kind), call.Root, 0), call.Count, call.DType.Size(), call.Algorithm)
 }
 
 func offers(k collective.Kind, name string) bool {

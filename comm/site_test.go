@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -15,9 +16,12 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/collective/tune"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/mem"
 )
 
 // onHosts makes ranks that think they are on hosts of these names, over TCP.
@@ -93,7 +97,7 @@ func TestRanksInOrderOfTheirHosts(t *testing.T) {
 	comms := onHosts(t, "a", "b", "c", "a", "b", "c", "a")
 	for r, c := range comms {
 		s := c.Site()
-		require.Equal(t, []int{0, 3, 6, 1, 4, 2, 5}, s.Order, "rank %d", r)
+		require.Equal(t, [][]int{{0, 3, 6, 1, 4, 2, 5}, {3, 6, 0, 4, 1, 5, 2}}, s.Orders, "rank %d", r)
 		require.Len(t, s.Places, 7)
 		require.Equal(t, "b", s.Places[4].Host)
 		require.NotNil(t, s.Places[r].Graph)
@@ -124,17 +128,105 @@ func TestRanksInOrderOfTheirHosts(t *testing.T) {
 			first = append(first, c)
 		}
 	}
-	require.Equal(t, []int{0, 4, 1, 3, 2}, first[0].Site().Order) // a: 0 and 6; b: 1 and 4; c: 2
-	require.Nil(t, second[0].Site().Order)
+	require.Equal(t, [][]int{{0, 4, 1, 3, 2}}, first[0].Site().Orders) // a: 0 and 6; b: 1 and 4; c: 2
+	require.Equal(t, [][]int{{0, 1}}, second[0].Site().Orders)
 	calls(t, first)
 	calls(t, second)
+}
+
+// TestChoicesOnHosts: what is near is taken to be near, and a communicator whose ranks are all on one host is as one of a host alone.
+func TestChoicesOnHosts(t *testing.T) {
+	on := func(hosts string) []*comm.Comm {
+		return world(t, len(hosts), func(r int, c *comm.Config) { c.HostID = hosts[r : r+1] })
+	}
+	choice := func(c *comm.Comm, bytes int) tune.Choice {
+		got, err := c.Choice(comm.Call{Kind: comm.KindAllReduce, DType: kernels.Float32, RedOp: kernels.Sum, Count: bytes / 4})
+		require.NoError(t, err)
+		return got
+	}
+	two, apart, one := on("abab"), on("abcd"), on("aa")
+	require.Contains(t, choice(two[0], 256<<10).Algorithm, "hierarchical", "%v", choice(two[0], 256<<10))
+	require.Less(t, choice(two[0], 256<<10).Cost, choice(apart[0], 256<<10).Cost)
+	require.NotContains(t, fmt.Sprint(choice(one[0], 256<<10)), "hierarchical", "it is no candidate")
+	parts := make([]*comm.Comm, 4)
+	each(4, func(r int) {
+		var err error
+		if parts[r], err = two[r].Split(context.Background(), r%2, r); err != nil {
+			t.Error(err)
+		}
+	})
+	for r, c := range parts {
+		require.NotNil(t, c)
+		defer c.Close()
+		for _, bytes := range []int{8, 32 << 10, 1 << 20} {
+			require.Equal(t, choice(one[r/2], bytes), choice(c, bytes), "%d bytes", bytes)
+		}
+	}
+}
+
+// TestChannelsOnHosts: rounds go along the orders of all channels, and whatever the algorithm and however uneven the hosts, results are
+// right. The hook sees who sends to whom.
+func TestChannelsOnHosts(t *testing.T) {
+	for _, hosts := range []string{"aaabbb", "ababab", "aabbbb", "abbbca", "abcdef"} {
+		t.Run(hosts, func(t *testing.T) {
+			var mu sync.Mutex
+			crossed := map[[2]int32]int{}
+			var network mem.Network
+			comms := world(t, len(hosts), func(r int, c *comm.Config) {
+				c.Transport, c.Memory, c.HostID, c.MaxMessage = "mem", &network, hosts[r:r+1], 256
+				c.Hook = func(f transport.Frame) transport.Fate {
+					if hosts[f.Key.Self] != hosts[f.Key.Peer] {
+						mu.Lock()
+						defer mu.Unlock()
+						crossed[[2]int32{f.Key.Self, f.Key.Peer}]++
+					}
+					return transport.Fate{}
+				}
+			})
+			orders := comms[0].Site().Orders
+			smallest := len(hosts)
+			for _, h := range hosts {
+				smallest = min(smallest, strings.Count(hosts, string(h)))
+			}
+			require.Len(t, orders, min(smallest, 4))
+			edges := map[[2]int32]bool{}
+			for _, order := range orders {
+				for k, r := range order {
+					if next := order[(k+1)%len(order)]; hosts[r] != hosts[next] {
+						edges[[2]int32{int32(r), int32(next)}] = true
+					}
+				}
+			}
+			require.Len(t, edges, len(orders)*distinct(hosts), "each channel crosses elsewhere")
+			each(len(hosts), func(r int) {
+				src, dst := make([]float32, 10_000), make([]float32, 10_000*len(hosts))
+				if err := comms[r].Do(context.Background(), comm.Call{Kind: comm.KindAllGather, Count: len(src), DType: kernels.Float32, Algorithm: "ring", Src: kernels.MemOf(src), Dst: kernels.MemOf(dst)}); err != nil {
+					t.Error(err)
+				}
+			})
+			for e := range edges {
+				require.Positive(t, crossed[e], "nothing went from rank %d to %d", e[0], e[1])
+			}
+			require.Len(t, crossed, len(edges))
+			calls(t, comms)
+		})
+	}
+}
+
+// distinct is how many different letters there are.
+func distinct(s string) int {
+	seen := map[rune]bool{}
+	for _, r := range s {
+		seen[r] = true
+	}
+	return len(seen)
 }
 
 func TestRanksOfOneHostAreByNumber(t *testing.T) {
 	comms := world(t, 3, nil)
 	for r, c := range comms {
 		s := c.Site()
-		require.Nil(t, s.Order)
+		require.Equal(t, [][]int{{0, 1, 2}}, s.Orders)
 		require.NotEmpty(t, s.CPUs.Reasons)
 		for _, p := range s.Places {
 			require.Same(t, s.Places[0].Graph, p.Graph, "rank %d", r)

@@ -57,9 +57,9 @@ func (c *Comm) pathSummary() string {
 // Site is where a communicator's ranks are, and what follows from that. All ranks decide alike.
 type Site struct {
 	Places []topology.Place // by rank; empty with the transport "mem" and for one rank alone
-	// Order is the order in which rings, chains and trees pass through the ranks, but where sums are promised to be in the order of
-	// numbers; nil: by number.
-	Order []int
+	// Orders are, for each channel, the order in which rings, chains and trees pass through the ranks, but where sums are promised to be in
+	// the order of numbers. At least one. The rounds of a long message are dealt out to channels.
+	Orders [][]int
 	// CPUs are those near our GPU, or near our network port, that this process may run on. The communicator pins nothing: gccl run --pin
 	// does, or the program.
 	CPUs topology.Pinning
@@ -67,7 +67,10 @@ type Site struct {
 
 // Site may be called by anyone. The graphs in it are shared: read them only.
 func (c *Comm) Site() Site {
-	s := Site{Order: slices.Clone(c.order)}
+	s := Site{}
+	for _, order := range c.lineup.orders {
+		s.Orders = append(s.Orders, slices.Clone(order))
+	}
 	p := c.family.places
 	if p == nil {
 		return s

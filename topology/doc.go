@@ -16,7 +16,7 @@
 //   - [Graph.PairNICs] and [Graph.HostNIC] the network port of each GPU, and of host memory
 //   - [Graph.Transport] and [Between] how two ranks reach each other
 //   - [Graph.Pin] the CPUs for what serves a device, and [Host.Share] those of each rank
-//   - [Order] in which order schedules pass through the ranks of a job
+//   - [Orders] in which order schedules pass through the ranks of a job, on each channel
 //   - [Rings], [Trees] and [Channels] along which edges a job's GPUs pass data
 //
 // So a recorded host gives the same answers as the live one, and every rank that has the graphs of all hosts comes to the same

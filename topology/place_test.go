@@ -112,7 +112,7 @@ func TestOrder(t *testing.T) {
 		{"NVLinks of one host", gpuPlaces("a", cube), []int{0, 3, 2, 1, 7, 4, 5, 6}},
 		{"a rank without GPU", append(gpuPlaces("a", cube), Place{Host: "a", Graph: cube, GPU: NoNode, CPU: NoNode}), []int{0, 1, 2, 3, 4, 5, 6, 7, 8}},
 	} {
-		require.Equal(t, tt.want, Order(tt.places), tt.name)
+		require.Equal(t, [][]int{tt.want}, Orders(tt.places, 1), tt.name)
 	}
 	// Rails: every host is entered at a GPU of the first rail's port.
 	h100 := parseXML(t, "testdata/topo-xml/h100x8-9nic-nvswitch.xml")
@@ -120,10 +120,55 @@ func TestOrder(t *testing.T) {
 	for i := range 4 {
 		places = append(places, gpuPlaces(fmt.Sprint(i), h100)...)
 	}
-	order := Order(places)
-	rings, err := Rings(locals(h100, h100, h100, h100), 1)
+	orders := Orders(places, 4)
+	rings, err := Rings(locals(h100, h100, h100, h100), 4)
 	require.NoError(t, err)
-	require.Equal(t, rings[0].Ranks, order)
+	require.Len(t, orders, 4)
+	for c, ring := range rings {
+		require.Equal(t, ring.Ranks, orders[c])
+	}
+}
+
+// TestOrdersOfChannels: several ranks of a host share the work between hosts, and each channel keeps to one port of every host.
+func TestOrdersOfChannels(t *testing.T) {
+	_, two := discover(t, topologytest.TwoSockets())
+	place := func(host string, numa int) Place {
+		p := Place{Host: host, Graph: two, GPU: NoNode, CPU: two.CPUs()[numa]}
+		p.NIC = two.HostNIC(p.CPU)
+		return p
+	}
+	plain := func(host string) Place {
+		return Place{Host: host, GPU: NoNode, CPU: NoNode, NIC: NICChoice{Net: NoNode}}
+	}
+	require.NotEqual(t, place("a", 0).NIC.Net, place("a", 1).NIC.Net, "a port a socket")
+	for _, tt := range []struct {
+		name   string
+		places []Place
+		most   int
+		want   [][]int
+	}{
+		{"one host", []Place{plain("a"), plain("a"), plain("a")}, 4, [][]int{{0, 1, 2}}},
+		{"one rank each", []Place{plain("a"), plain("b")}, 4, [][]int{{0, 1}}},
+		{"two each", []Place{plain("a"), plain("b"), plain("a"), plain("b")}, 4, [][]int{{0, 2, 1, 3}, {2, 0, 3, 1}}},
+		{"not more than asked for", []Place{plain("a"), plain("a"), plain("a"), plain("b"), plain("b"), plain("b")}, 2,
+			[][]int{{0, 1, 2, 3, 4, 5}, {1, 2, 0, 4, 5, 3}}},
+		{"as the smallest", []Place{plain("a"), plain("a"), plain("a"), plain("b"), plain("b")}, 4, [][]int{{0, 1, 2, 3, 4}, {1, 2, 0, 4, 3}}},
+		{"a rail a socket", []Place{place("a", 0), place("a", 0), place("a", 1), place("a", 1), place("b", 1), place("b", 1), place("b", 0), place("b", 0)}, 4,
+			[][]int{{1, 2, 3, 0, 7, 4, 5, 6}, {3, 0, 1, 2, 5, 6, 7, 4}, {0, 1, 2, 3, 6, 7, 4, 5}, {2, 3, 0, 1, 4, 5, 6, 7}}},
+	} {
+		require.Equal(t, tt.want, Orders(tt.places, tt.most), tt.name)
+	}
+	// In the first two channels of the last case whoever crosses between hosts does so by one port on both.
+	last := []Place{place("a", 0), place("a", 0), place("a", 1), place("a", 1), place("b", 0), place("b", 0), place("b", 1), place("b", 1)}
+	for c, order := range Orders(last, 2) {
+		for k, r := range order {
+			next := order[(k+1)%len(order)]
+			if last[r].Host != last[next].Host {
+				require.Equal(t, two.HostNIC(two.CPUs()[c]).Net, last[r].NIC.Net)
+				require.Equal(t, last[r].NIC.Net, last[next].NIC.Net)
+			}
+		}
+	}
 }
 
 // TestOrderIsOneOfAllRanks: whatever the places are, each rank stands in the order once, hosts are not torn apart, and everybody gets
@@ -145,19 +190,22 @@ func TestOrderIsOneOfAllRanks(t *testing.T) {
 			}
 			places[i] = p
 		}
-		order := Order(places)
-		require.Equal(t, order, Order(slices.Clone(places)))
-		seen := map[int]bool{}
-		changes, hosts := 0, map[string]bool{}
-		for k, rank := range order {
-			require.False(t, seen[rank])
-			seen[rank], hosts[places[rank].Host] = true, true
-			if k > 0 && places[rank].Host != places[order[k-1]].Host {
-				changes++
+		orders := Orders(places, 1+r.IntN(4))
+		require.Equal(t, orders, Orders(slices.Clone(places), len(orders)))
+		for _, order := range orders {
+			seen := map[int]bool{}
+			changes, hosts := 0, map[string]bool{}
+			for k, rank := range order {
+				require.False(t, seen[rank])
+				seen[rank], hosts[places[rank].Host] = true, true
+				require.Equal(t, places[orders[0][k]].Host, places[rank].Host, "all channels have the hosts in the same places")
+				if k > 0 && places[rank].Host != places[order[k-1]].Host {
+					changes++
+				}
 			}
+			require.Len(t, order, len(places))
+			require.Equal(t, len(hosts)-1, changes)
 		}
-		require.Len(t, order, len(places))
-		require.Equal(t, len(hosts)-1, changes)
 	}
 }
 
@@ -168,7 +216,7 @@ func TestOrderOfManyHosts(t *testing.T) {
 		places = append(places, gpuPlaces(fmt.Sprint(i), g)...)
 	}
 	begin := time.Now()
-	require.Len(t, Order(places), 1024)
+	require.Len(t, Orders(places, 4)[3], 1024)
 	require.Less(t, time.Since(begin), 5*time.Second)
 	t.Logf("1024 ranks on 128 hosts after %v", time.Since(begin))
 }

@@ -15,7 +15,7 @@ type Choice struct {
 	Lanes     int           // rounds to have in flight, 1…Model.Lanes
 	Cost      time.Duration // estimated
 
-	Considered []Candidate // in the catalog's order, the chosen one among them
+	Considered []Candidate // those that suit the shape, in the catalog's order, the chosen one among them
 }
 
 // Candidate is an algorithm that was considered.
@@ -53,7 +53,9 @@ func Choose(m Model, s collective.Shape, count, elem int) (Choice, error) {
 	var ways []way
 	c := Choice{}
 	for _, a := range collective.Catalog(s.Kind) {
-		ways = append(ways, find(m, s, count, elem, a))
+		if a.Suits(s) {
+			ways = append(ways, find(m, s, count, elem, a))
+		}
 	}
 	for i := range ways {
 		w := &ways[i]

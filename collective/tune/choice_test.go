@@ -71,6 +71,56 @@ func TestExpectedWinners(t *testing.T) {
 	}
 }
 
+// onHosts is a shape with so many ranks on each of so many hosts.
+func onHosts(t testing.TB, k collective.Kind, ranks, hosts int) collective.Shape {
+	h, err := collective.NewHosts(slices.Repeat([]int{ranks}, hosts)...)
+	require.NoError(t, err)
+	return collective.Shape{Kind: k, Ranks: ranks * hosts, Hosts: h}
+}
+
+// tcpAndShm is the model of ranks that meet over tcp between hosts, and in shared memory on them.
+func tcpAndShm(t testing.TB) Model { return mustDefault(t, "tcp").With(mustDefault(t, "shm")) }
+
+// Between hosts what counts is how little crosses, and how many ranks share it.
+func TestExpectedWinnersOnHosts(t *testing.T) {
+	for _, c := range []struct {
+		kind  collective.Kind
+		hosts [][2]int // ranks on each, hosts
+		bytes []int
+		want  string // any of
+	}{
+		{collective.AllReduce, [][2]int{{2, 2}, {4, 2}, {8, 16}, {8, 128}}, []int{8, 256}, "doubling"},
+		{collective.AllReduce, [][2]int{{2, 2}, {4, 2}, {2, 4}, {8, 16}, {8, 128}}, []int{8 << 10}, "hierarchical_doubling"},
+		{collective.AllReduce, [][2]int{{2, 2}, {4, 2}, {2, 4}, {8, 16}}, []int{256 << 10, 8 << 20, 256 << 20}, "hierarchical hierarchical_ring hierarchical_doubling"},
+		{collective.AllReduce, [][2]int{{8, 128}}, []int{256 << 20}, "hierarchical_ring"},
+		{collective.AllReduce, [][2]int{{1, 8}}, []int{8, 8 << 10, 256 << 10, 8 << 20}, "doubling twoshot ring"},
+		{collective.Broadcast, [][2]int{{2, 4}, {1, 8}, {8, 16}, {8, 128}}, []int{256 << 10}, "doubletree"},
+		{collective.Broadcast, [][2]int{{8, 16}, {8, 128}}, []int{8 << 20}, "doubletree"},
+		{collective.Broadcast, [][2]int{{2, 2}, {8, 128}}, []int{256 << 20}, "chain"},
+		{collective.Broadcast, [][2]int{{2, 2}, {8, 16}, {8, 128}}, []int{8, 8 << 10}, "tree"},
+		{collective.Reduce, [][2]int{{2, 4}, {1, 8}, {8, 16}, {8, 128}}, []int{256 << 10}, "doubletree"},
+		{collective.Barrier, [][2]int{{2, 2}, {8, 16}}, []int{0}, "doubling"},
+	} {
+		for _, h := range c.hosts {
+			for _, bytes := range c.bytes {
+				got := choose(t, tcpAndShm(t), onHosts(t, c.kind, h[0], h[1]), bytes/4, 4)
+				require.Contains(t, strings.Fields(c.want), got.Algorithm, "%v, %d hosts of %d, %d bytes: %v", c.kind, h[1], h[0], bytes, got)
+			}
+		}
+	}
+	// What is near costs what is near: all on one host is as in shared memory, and nobody near as over the network.
+	for _, bytes := range []int{8, 64 << 10} { // in one round: between rounds the slowest wait counts
+		one := choose(t, tcpAndShm(t), onHosts(t, collective.AllReduce, 8, 1), bytes/4, 4)
+		shm := mustDefault(t, "shm")
+		shm.Piece = tcpAndShm(t).Piece
+		require.Equal(t, choose(t, shm, collective.Shape{Ranks: 8}, bytes/4, 4).Cost, one.Cost)
+		each := choose(t, tcpAndShm(t), onHosts(t, collective.AllReduce, 1, 8), bytes/4, 4)
+		tcp := mustDefault(t, "tcp")
+		tcp.MaxMessage = tcpAndShm(t).MaxMessage
+		require.Equal(t, choose(t, tcp, collective.Shape{Ranks: 8}, bytes/4, 4).Cost, each.Cost)
+	}
+}
+
 // Small messages take one round on one lane; large ones rounds of pieces of the length
 // that suits the transport, several in flight.
 func TestRoundsSuitTheTransport(t *testing.T) {
@@ -101,6 +151,11 @@ func layout(s collective.Shape, c Choice, count, elem int) collective.Layout {
 	return collective.Layout{Count: count, Elem: elem, Round: c.Round, Pieces: sch.Pieces}
 }
 
+// suited are the algorithms that a shape's choice is among.
+func suited(s collective.Shape) []collective.Algorithm {
+	return slices.DeleteFunc(collective.Catalog(s.Kind), func(a collective.Algorithm) bool { return !a.Suits(s) })
+}
+
 // requireSound holds a choice to what it promises.
 func requireSound(t testing.TB, m Model, s collective.Shape, count, elem int, c Choice) {
 	t.Helper()
@@ -118,9 +173,10 @@ func requireSound(t testing.TB, m Model, s collective.Shape, count, elem int, c 
 		require.Zero(t, grain, "rounds begin on cache lines")
 	}
 	chosen := 0
-	require.Len(t, c.Considered, len(collective.Catalog(s.Kind)))
+	list := suited(s)
+	require.Len(t, c.Considered, len(list))
 	for i, k := range c.Considered {
-		require.Equal(t, collective.Catalog(s.Kind)[i].Name, k.Algorithm)
+		require.Equal(t, list[i].Name, k.Algorithm)
 		switch {
 		case k.WhyNot == "":
 			chosen++
@@ -147,7 +203,15 @@ func TestChoiceIsSound(t *testing.T) {
 		if s.Kind.Rooted() {
 			s.Root = r.IntN(s.Ranks)
 		}
+		if h := 1 + r.IntN(4); r.IntN(2) == 0 {
+			root := s.Root
+			s = onHosts(t, s.Kind, 1+s.Ranks/h, h)
+			s.Root = root
+		}
 		m, elem := randomModel(r), elems[r.IntN(len(elems))]
+		if r.IntN(2) == 0 {
+			m = m.With(randomModel(r))
+		}
 		count := r.IntN(1 << r.IntN(40))
 		requireSound(t, m, s, count, elem, choose(t, m, s, count, elem))
 	}
@@ -205,6 +269,9 @@ func TestCostGrowsWithCount(t *testing.T) {
 					continue
 				}
 				s := collective.Shape{Kind: k, Ranks: n}
+				if i == 2 && n > 3 && n%2 == 0 {
+					s, m = onHosts(t, k, n/2, 2), tcpAndShm(t)
+				}
 				before := choose(t, m, s, 0, 4)
 				for _, count := range counts {
 					c := choose(t, m, s, count, 4)
@@ -229,7 +296,7 @@ func TestManyRanksDoNotAllMeetOverLongMessages(t *testing.T) {
 			for i, x := range c.Considered {
 				fan := 0
 				for r := range 2 {
-					sch := collective.Catalog(k)[i].Build(s, r)
+					sch := suited(s)[i].Build(s, r)
 					cost := sch.Cost()
 					fan = max(fan, cost.MaxFanout, cost.MaxFanin)
 				}

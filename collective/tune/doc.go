@@ -13,6 +13,7 @@
 //	busy = g·max(s,r)  + p·(β·max(s,r)  + γ·f + c·y)   over a network, with both directions at once
 //	busy = g·(s+r)/2   + p·(β·(s+r)/2   + γ·f + c·y)   in shared memory, where cores move the bytes
 //
+// where messages of ranks on one host count by the constants of Model.Near, apart from the others, and
 // with φ added to β if it talks to several peers in one step. A round alone takes first, and
 // one rank's lane for span: the largest own of a few ranks, if all are always taken; for
 // sparse algorithms (trees, chains, doubling), whose ranks wait for what others must get
@@ -37,7 +38,8 @@
 //
 // # Limits
 //
-// One set of constants stands for all pairs of ranks and all lengths, so a fast host on a slow network
+// One set of constants stands for all pairs of ranks that are near each other (Shape.Hosts, Model.Near), one for all others, and both for
+// all lengths, so a fast host on a slow network
 // counts as slow, and data that outgrows the caches as still in them. Ranks that share a
 // bus or a switch do not slow each other, and waits for room are not seen. The order of the
 // candidates is what to trust, not the microseconds.

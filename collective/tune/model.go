@@ -23,6 +23,33 @@ type Model struct {
 	Lanes      int  `json:"lanes"`       // rounds that may be in flight, ≥ 1
 	Piece      int  `json:"piece"`       // bytes of the longest message worth sending, ≥ collective.Align
 	MaxMessage int  `json:"max_message"` // bytes of the longest message that may be sent, ≥ collective.Align
+	// Near is what messages cost between ranks that Shape.Hosts says are on one host; nil: the same as others.
+	Near *Wire `json:"near,omitempty"`
+}
+
+// Wire is what messages between two ranks cost. The fields are those of Model.
+type Wire struct {
+	Latency float64 `json:"latency_ns"`
+	Gap     float64 `json:"gap_ns"`
+	Byte    float64 `json:"byte_ns"`
+	Fanout  float64 `json:"fanout_ns_per_byte"`
+	Shared  bool    `json:"shared"`
+}
+
+// Wire is what messages cost between ranks that are not near each other.
+func (m Model) Wire() Wire { return Wire{m.Latency, m.Gap, m.Byte, m.Fanout, m.Shared} }
+
+// near is what they cost between ranks that are.
+func (m Model) near() Wire {
+	if m.Near != nil {
+		return *m.Near
+	}
+	return m.Wire()
+}
+
+// slowest has the worse of both in every field.
+func (w Wire) slowest(o Wire) Wire {
+	return Wire{max(w.Latency, o.Latency), max(w.Gap, o.Gap), max(w.Byte, o.Byte), max(w.Fanout, o.Fanout), w.Shared && o.Shared}
 }
 
 // The defaults come from measurements on one two-core host, which had a faster and a
@@ -65,7 +92,10 @@ func (m Model) Validate() error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"Latency", m.Latency}, {"Gap", m.Gap}, {"Byte", m.Byte}, {"Fanout", m.Fanout}, {"Fold", m.Fold}, {"Copy", m.Copy}} {
+	}{
+		{"Latency", m.Latency}, {"Gap", m.Gap}, {"Byte", m.Byte}, {"Fanout", m.Fanout}, {"Fold", m.Fold}, {"Copy", m.Copy},
+		{"Near.Latency", m.near().Latency}, {"Near.Gap", m.near().Gap}, {"Near.Byte", m.near().Byte}, {"Near.Fanout", m.near().Fanout},
+	} {
 		if !(f.value >= 0 && f.value <= most) {
 			return fmt.Errorf("tune: model: %s is %v ns, want 0 to %v", f.name, f.value, most)
 		}
@@ -81,12 +111,21 @@ func (m Model) Validate() error {
 	return nil
 }
 
+// With is the model of ranks of which some are on one host: m's between hosts and that of near on them.
+func (m Model) With(near Model) Model {
+	w := near.Wire()
+	m.Fold, m.Copy = max(m.Fold, near.Fold), max(m.Copy, near.Copy)
+	m.Lanes, m.Piece, m.MaxMessage = min(m.Lanes, near.Lanes), max(m.Piece, near.Piece), min(m.MaxMessage, near.MaxMessage)
+	m.Near = &w
+	return m
+}
+
 // longest is how long a message may be.
 func (m Model) longest() int { return min(m.Piece, m.MaxMessage) }
 
 // Combine makes one model of those of all ranks or paths. In every field the slowest wins: the most
 // nanoseconds, the fewest lanes, the shortest message; memory is shared if it is
-// for all. Piece is the longest, as slow paths want. The order does not matter. An error names the index of a
+// for all. Near is of the models that have it. Piece is the longest, as slow paths want. The order does not matter. An error names the index of a
 // model that does not Validate; there must be at least one.
 func Combine(models []Model) (Model, error) {
 	if len(models) == 0 {
@@ -97,13 +136,17 @@ func Combine(models []Model) (Model, error) {
 		if err := m.Validate(); err != nil {
 			return Model{}, fmt.Errorf("%w (model %d of %d)", err, i, len(models))
 		}
-		all.Latency = max(all.Latency, m.Latency)
-		all.Gap = max(all.Gap, m.Gap)
-		all.Byte = max(all.Byte, m.Byte)
-		all.Fanout = max(all.Fanout, m.Fanout)
+		w := all.Wire().slowest(m.Wire())
+		all.Latency, all.Gap, all.Byte, all.Fanout, all.Shared = w.Latency, w.Gap, w.Byte, w.Fanout, w.Shared
+		if m.Near != nil {
+			near := *m.Near
+			if all.Near != nil {
+				near = near.slowest(*all.Near)
+			}
+			all.Near = &near
+		}
 		all.Fold = max(all.Fold, m.Fold)
 		all.Copy = max(all.Copy, m.Copy)
-		all.Shared = all.Shared && m.Shared
 		all.Lanes = min(all.Lanes, m.Lanes)
 		all.Piece = max(all.Piece, m.Piece)
 		all.MaxMessage = min(all.MaxMessage, m.MaxMessage)

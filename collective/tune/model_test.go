@@ -74,6 +74,18 @@ func TestCombineSlowestWins(t *testing.T) {
 	all, err := Combine([]Model{a, b})
 	require.NoError(t, err)
 	require.Equal(t, Model{Latency: 10, Gap: 20, Byte: 30, Fanout: 40, Fold: 50, Copy: 60, Shared: false, Lanes: 7, Piece: 800, MaxMessage: 90}, all)
+	a.Near, b.Near = &Wire{1, 20, 3, 40, true}, &Wire{10, 2, 30, 4, false}
+	for _, models := range [][]Model{{a, b}, {b, a}, {a, b, a}} {
+		all, err = Combine(models)
+		require.NoError(t, err)
+		require.Equal(t, &Wire{10, 20, 30, 40, false}, all.Near)
+	}
+	a.Near = nil
+	all, err = Combine([]Model{a, b})
+	require.NoError(t, err)
+	require.Equal(t, b.Near, all.Near)
+	b.Near.Gap = -1
+	require.ErrorContains(t, b.Validate(), "Near.Gap is -1")
 	_, err = Combine(nil)
 	require.ErrorContains(t, err, "no models")
 }

@@ -11,6 +11,7 @@ import (
 // piece.
 type player struct {
 	Model
+	shape collective.Shape
 	ranks []playing
 	ready []int // ranks that may be able to go on
 }
@@ -20,8 +21,8 @@ type playing struct {
 	steps    [][]collective.Instr
 	at       int // how many instrs of steps[0] are done, once begun
 	begun    bool
-	sends    int // in steps[0]
-	receives int // in all steps so far
+	sent     line // what the sends in steps[0] take
+	receives int  // in all steps so far
 	clock    line
 	last     line // when the last of them was received
 	met      bool // a message was sent or received
@@ -37,8 +38,8 @@ type arrival struct {
 
 // play returns when the last rank is done, and the longest that one rank takes from its
 // first message to its end.
-func play(m Model, all []*collective.Schedule) (first, span line) {
-	p := player{Model: m, ranks: make([]playing, len(all)), ready: make([]int, len(all))}
+func play(m Model, s collective.Shape, all []*collective.Schedule) (first, span line) {
+	p := player{Model: m, shape: s, ranks: make([]playing, len(all)), ready: make([]int, len(all))}
 	for r, s := range all {
 		p.ranks[r].steps = s.Steps
 		p.ready[r] = r
@@ -70,11 +71,11 @@ func (p *player) step(r int) bool {
 			if i < 0 {
 				return false
 			}
-			p.receive(me, me.inbox[i].at)
+			p.receive(me, me.inbox[i].at, p.wire(r, in.Peer))
 			me.inbox = slices.Delete(me.inbox, i, i+1)
 		}
 	}
-	me.clock = me.clock.plus(p.each(me.sends).times(me.sends)).max(me.last)
+	me.clock = me.clock.plus(me.sent).max(me.last)
 	for _, in := range step {
 		switch in.Code {
 		case collective.RecvReduce, collective.Fold:
@@ -83,7 +84,7 @@ func (p *player) step(r int) bool {
 			me.clock.perByte += p.Copy
 		}
 	}
-	me.steps, me.at, me.begun, me.sends = me.steps[1:], 0, false, 0
+	me.steps, me.at, me.begun, me.sent = me.steps[1:], 0, false, line{}
 	return true
 }
 
@@ -91,40 +92,45 @@ func (p *player) step(r int) bool {
 func (p *player) send(r int) {
 	me := &p.ranks[r]
 	me.begun = true
+	sends := 0
 	for _, in := range me.steps[0] {
 		if in.Code == collective.Send {
-			me.sends++
+			sends++
 		}
 	}
-	if me.sends > 0 && !me.met {
+	if sends > 0 && !me.met {
 		me.met, me.since = true, me.clock
 	}
-	each := p.each(me.sends)
-	at := me.clock.plus(line{p.Latency, each.perByte})
 	for _, in := range me.steps[0] {
 		if in.Code == collective.Send {
+			w := p.wire(r, in.Peer)
+			each := line{w.Gap, w.Byte}
+			if sends > 1 { // to several at once
+				each.perByte += w.Fanout
+			}
+			at := me.clock.plus(me.sent).plus(line{w.Latency, each.perByte})
 			p.ranks[in.Peer].inbox = append(p.ranks[in.Peer].inbox, arrival{int32(r), at})
 			p.ready = append(p.ready, int(in.Peer))
-			at = at.plus(each)
+			me.sent = me.sent.plus(each)
 		}
 	}
 }
 
-// each is how long a rank is taken by one of several messages sent in a step.
-func (p *player) each(sends int) line {
-	if sends > 1 {
-		return line{p.Gap, p.Byte + p.Fanout}
+// wire is what messages between two ranks cost.
+func (p *player) wire(r int, peer int32) Wire {
+	if p.Near != nil && p.shape.Near(r, int(peer)) {
+		return *p.Near
 	}
-	return line{p.Gap, p.Byte}
+	return p.Wire()
 }
 
 // receive takes a message, after those that were taken before.
-func (p *player) receive(me *playing, at line) {
+func (p *player) receive(me *playing, at line, w Wire) {
 	if !me.met {
-		me.met, me.since = true, at.minus(line{0, p.Byte})
+		me.met, me.since = true, at.minus(line{0, w.Byte})
 	}
 	if me.receives++; me.receives > 1 {
-		at = at.max(me.last.plus(line{p.Gap, p.Byte}))
+		at = at.max(me.last.plus(line{w.Gap, w.Byte}))
 	}
 	me.last = at
 }

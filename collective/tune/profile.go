@@ -24,7 +24,7 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 	p := profile{pieces: 1, wait: m.Latency}
 	n := s.Ranks
 	if n == 1 { // a copy, whatever the algorithm
-		p.add(m, collective.Cost{Copied: 1})
+		p.add(m, collective.Cost{Copied: 1}, collective.Cost{})
 		return p
 	}
 	all := make([]*collective.Schedule, n)
@@ -37,42 +37,76 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 		return all[r]
 	}
 	messages := 0
-	var before collective.Cost
+	var before [2]collective.Cost
 	for i, v := range [...]int{0, 1, n / 2, n - 1} {
 		sch := build(v)
-		c := sch.Cost()
+		far, near := apart(s, sch)
 		p.pieces = sch.Pieces
-		p.add(m, c)
-		messages = max(messages, c.Sends+c.Receives)
-		if i == 1 && c == before && !s.Kind.Rooted() {
+		p.add(m, far, near)
+		messages = max(messages, far.Sends+far.Receives+near.Sends+near.Receives)
+		if now := [2]collective.Cost{far, near}; i == 1 && now == before && !s.Kind.Rooted() && s.Hosts == nil {
 			break
+		} else {
+			before = now
 		}
-		before = c
 	}
 	if messages <= max(8, 2*bits.Len(uint(n-1))+2) {
 		for v := range n {
-			p.add(m, build(v).Cost())
+			far, near := apart(s, build(v))
+			p.add(m, far, near)
 		}
-		p.first, p.span = play(m, all)
+		p.first, p.span = play(m, s, all)
 	}
 	return p
 }
 
+// apart is what a rank does, with its messages to other hosts, and its messages within its own.
+func apart(s collective.Shape, sch *collective.Schedule) (far, near collective.Cost) {
+	if s.Hosts == nil {
+		return sch.Cost(), near
+	}
+	one := collective.Schedule{Steps: make([][]collective.Instr, 1)}
+	var in, out []collective.Instr
+	for _, step := range sch.Steps {
+		in, out = in[:0], out[:0]
+		for _, x := range step {
+			if x.Code <= collective.RecvReduce && s.Near(sch.Rank, int(x.Peer)) {
+				in = append(in, x)
+			} else {
+				out = append(out, x)
+			}
+		}
+		one.Steps[0] = in
+		near = near.Plus(one.Cost())
+		one.Steps[0] = out
+		far = far.Plus(one.Cost())
+	}
+	return far, near
+}
+
 // add takes in what one rank does.
-func (p *profile) add(m Model, c collective.Cost) {
-	fan := max(c.MaxFanout, c.MaxFanin)
-	perByte := m.Byte
-	if fan > 1 {
-		perByte += m.Fanout
+func (p *profile) add(m Model, far, near collective.Cost) {
+	core := line{0, m.Fold}.times(far.Folded + near.Folded).plus(line{0, m.Copy}.times(far.Copied + near.Copied))
+	own, busy := core, core
+	for _, x := range [...]struct {
+		wire Wire
+		cost collective.Cost
+	}{{m.Wire(), far}, {m.near(), near}} {
+		c := x.cost
+		fan := max(c.MaxFanout, c.MaxFanin)
+		perByte := x.wire.Byte
+		if fan > 1 {
+			perByte += x.wire.Fanout
+		}
+		each := line{x.wire.Gap, perByte}
+		own = own.plus(each.times(c.Duplex)).plus(line{x.wire.Latency - x.wire.Gap, 0}.times(c.Steps))
+		if x.wire.Shared { // a message is half its sender's work and half its receiver's
+			busy = busy.plus(line{x.wire.Gap / 2, perByte / 2}.times(c.Sends + c.Receives))
+		} else {
+			busy = busy.plus(each.times(max(c.Sends, c.Receives)))
+		}
+		p.fan = max(p.fan, fan)
 	}
-	wire := line{m.Gap, perByte}
-	core := line{0, m.Fold}.times(c.Folded).plus(line{0, m.Copy}.times(c.Copied))
-	own := wire.times(c.Duplex).plus(core).plus(line{m.Latency - m.Gap, 0}.times(c.Steps))
-	busy := wire.times(max(c.Sends, c.Receives)).plus(core)
-	if m.Shared { // a message is half its sender's work and half its receiver's
-		busy = line{m.Gap / 2, perByte / 2}.times(c.Sends + c.Receives).plus(core)
-	}
-	p.fan = max(p.fan, fan)
 	p.first = p.first.max(own)
 	p.span = p.span.max(own)
 	p.busy = p.busy.max(busy)

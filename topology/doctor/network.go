@@ -32,6 +32,13 @@ func (x *exam) socketInterface() {
 	if len(c.Reasons) > 0 {
 		seen += "; not " + strings.Join(c.Reasons, "; not ")
 	}
+	if use, _ := topology.Rails(ifaces, x.h.Nets.Or(nil), topology.Query{Filter: x.w.Interface}, c); len(use) > 1 {
+		var names []string
+		for _, r := range use[1:] {
+			names = append(names, r.Name)
+		}
+		seen += "; data goes over " + strings.Join(names, ", ") + " as well, to hosts that are in the same networks"
+	}
 	if f := x.w.Interface.String(); strings.HasPrefix(f, "^") {
 		level = Info
 		seen += "; the filter " + f + " excludes, which in NCCL would let lo be chosen: here lo stays the last resort"
@@ -91,7 +98,7 @@ func (x *exam) bonds() {
 			x.add(Warn, "bond", n.Name, "xmit_hash_policy "+policy+": use layer3+4 (ip link set "+n.Name+" type bond xmit_hash_policy layer3+4); the switch hashes what comes in, set it there too",
 				"mode %s, %d members, hash %s: all connections to one peer go over one member", mode, n.Flows(), policy)
 		default:
-			x.add(OK, "bond", n.Name, "", "mode %s, %d members, hash %s: it takes %d connections to a peer to use them all", mode, n.Flows(), policy, n.Flows())
+			x.add(OK, "bond", n.Name, "", "mode %s, %d members, hash %s: %d connections to a peer use them all", mode, n.Flows(), policy, n.Flows())
 		}
 	}
 }

@@ -21,6 +21,8 @@ import (
 const (
 	// stepTimeout bounds each of: dialling a socket, its handshakes.
 	stepTimeout = 5 * time.Second
+	// railTimeout is stepTimeout for what can be done without.
+	railTimeout = 2 * time.Second
 	// headStart is what the higher rank leaves to the lower one, so that the
 	// usual case of both asking at once makes one attempt and not two.
 	headStart  = 5 * time.Millisecond
@@ -45,7 +47,6 @@ func (e *endpoint) hello(k transport.Key) hello {
 		most:     uint32(e.options.MaxMessage),
 		window:   uint32(e.config.Window),
 		streams:  uint16(e.options.Streams),
-		flows:    uint16(e.config.Flows),
 		checksum: e.options.Checksum,
 	}
 }
@@ -166,17 +167,16 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 	var random [8]byte
 	rand.Read(random[:])
 	h.attempt, h.instance = binary.BigEndian.Uint64(random[:])|1, a.instance // 0 is nobody's
-	for i := range e.config.Flows {
-		c, err := e.dialOne(ctx, a.from(e.config.Addr))
+	ways := e.address.ways(a)
+	h.flows = uint16(len(ways))
+	for i, w := range ways {
+		c, err := e.socket(ctx, w, ways[0])
 		if err != nil {
 			return err
 		}
 		conns = append(conns, c)
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		defer stop()
-		if err := auth.Client(c, e.secret, service); err != nil {
-			return err
-		}
 		c.SetDeadline(time.Now().Add(stepTimeout))
 		h.flow = uint16(i)
 		if _, err := c.Write(h.bytes()); err != nil {
@@ -233,10 +233,44 @@ func (e *endpoint) reserve(m *meet, attempt uint64) error {
 	return nil
 }
 
-func (e *endpoint) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// socket dials one and proves the secret. A rail over which that fails is not tried again with that peer, for whom the first way is left.
+func (e *endpoint) socket(ctx context.Context, w, first way) (net.Conn, error) {
+	e.mu.Lock()
+	if w.rail && e.shunned[w.to] {
+		w = first
+	}
+	e.mu.Unlock()
+	patience := stepTimeout
+	if w.rail {
+		patience = railTimeout
+	}
+	c, err := e.dialOne(ctx, w, patience)
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		err = auth.Client(c, e.secret, service)
+		stop()
+	}
+	switch {
+	case err == nil:
+		return c, nil
+	case c != nil:
+		c.Close()
+	}
+	if !w.rail || ctx.Err() != nil {
+		return nil, err
+	}
+	e.logger().Warn("tcp: a rail does not lead to a peer, which the first address is left for", "from", w.from, "to", w.to, "first", first.to, "reason", err)
+	e.mu.Lock()
+	e.shunned[w.to] = true
+	e.mu.Unlock()
+	return e.socket(ctx, first, first)
+}
+
+func (e *endpoint) dialOne(ctx context.Context, w way, patience time.Duration) (net.Conn, error) {
 	d := net.Dialer{
-		Timeout:   stepTimeout,
-		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.config.Addr, 0)),
+		Timeout:   patience,
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.from, 0)),
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount,
 		},
@@ -247,7 +281,7 @@ func (e *endpoint) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, er
 			})
 		},
 	}
-	return d.DialContext(ctx, "tcp", to.String())
+	return d.DialContext(ctx, "tcp", w.to.String())
 }
 
 const (

@@ -4,18 +4,21 @@
 //
 // # Set-up
 //
-// An endpoint listens on one address. The first Conn with a key dials the peer in
+// An endpoint listens on one address, and one more for each of Config.Rails. The first Conn with a key dials the peer in
 // a background goroutine, again and again with growing pauses until
 // Config.ConnectTimeout; the peer accepts in the background whether or not its
 // user has asked for the key yet. So either rank may be first. If both dial, the
 // lower rank of the pair decides: it takes the first attempt that is complete,
 // its own or the peer's, and the other attempt is dropped. The three steps of an
-// attempt, on each of its Flows sockets, come after proof of the secret by
+// attempt, on each of its sockets, come after proof of the secret by
 // bootstrap/auth:
 //
 //	dialler → acceptor   hello    who, for whom, with which options   96 bytes
 //	acceptor → dialler   welcome  yes, later, or no and why          256 bytes
 //	dialler → acceptor   commit   only when all sockets were welcome   8 bytes
+//
+// Sockets are spread over the networks that both ends have an address in (Rails), several on each where that is a bond (Flows): the dialler
+// says how many there are.
 //
 // Options that differ are an error wrapping transport.ErrMismatch at both ends,
 // naming the field.
@@ -40,7 +43,7 @@
 //	44  4  0
 //
 // A message is cut in pieces of at most 1 MiB so that streams take turns on a
-// socket. With Flows > 1 pieces of long messages go over whichever socket has
+// socket. With several sockets pieces of long messages go over whichever socket has
 // room; the first piece of every message stays on its stream's own socket, in
 // order, which is how a lost, doubled or reordered message is found by number.
 //

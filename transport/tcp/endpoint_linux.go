@@ -21,23 +21,24 @@ import (
 
 // endpoint is one listening address and the connections of a communicator family.
 type endpoint struct {
-	config   Config
-	options  transport.Options
-	secret   []byte
-	address  address
-	listener net.Listener
-	epoll    int // what FD returns
-	event    int // eventfd in epoll: news that is no arrival on a socket
+	config    Config
+	options   transport.Options
+	secret    []byte
+	address   address
+	listeners []net.Listener // at the first address, and at each rail
+	epoll     int            // what FD returns
+	event     int            // eventfd in epoll: news that is no arrival on a socket
 
 	// The background: acceptor, dialers, delays. All of it ends with ctx.
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	meets  map[transport.Key]*meet
-	closed bool
-	over   chan struct{} // closed when Close is done
+	mu      sync.Mutex // guards what follows
+	meets   map[transport.Key]*meet
+	shunned map[netip.AddrPort]bool // rails of peers that don't lead to them
+	closed  bool
+	over    chan struct{} // closed when Close is done
 
 	// What the driver alone touches.
 	conns []*conn
@@ -59,7 +60,7 @@ func Open(c Config, o transport.Options) (transport.Endpoint, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, over: make(chan struct{}), epoll: -1, event: -1}
+	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, shunned: map[netip.AddrPort]bool{}, over: make(chan struct{}), epoll: -1, event: -1}
 	if len(e.secret) == 0 {
 		// The handshake still tells gccl's peers from strangers.
 		e.secret = []byte("gccl, unauthenticated")
@@ -87,15 +88,27 @@ func (e *endpoint) start() error {
 	if err := e.watch(e.event, unix.EPOLLIN); err != nil {
 		return err
 	}
-	if err := e.listen(); err != nil {
+	at, err := e.listen(e.config.Addr)
+	if err != nil {
 		return err
 	}
-	gate := &auth.Gate{Secret: e.secret, Service: service, Log: e.config.Log}
-	e.wg.Go(func() {
-		if err := gate.Serve(e.listener, e.greet); err != nil {
-			e.logger().Error("tcp: no more connections are accepted", "address", e.address.at, "error", err)
+	e.address.at, e.address.flows = at, e.config.Flows
+	for _, r := range e.config.Rails {
+		at, err := e.listen(r.Addr.Addr())
+		if err != nil {
+			e.logger().Warn("tcp: a rail is left out", "reason", err)
+			continue
 		}
-	})
+		e.address.rails = append(e.address.rails, railAt{r, at.Port()})
+	}
+	gate := &auth.Gate{Secret: e.secret, Service: service, Log: e.config.Log}
+	for _, l := range e.listeners {
+		e.wg.Go(func() {
+			if err := gate.Serve(l, e.greet); err != nil {
+				e.logger().Error("tcp: no more connections are accepted", "address", l.Addr(), "error", err)
+			}
+		})
+	}
 	return nil
 }
 
@@ -106,21 +119,22 @@ func (e *endpoint) logger() *slog.Logger {
 	return e.config.Log
 }
 
-func (e *endpoint) listen() error {
+// listen returns the address with the port that it listens at.
+func (e *endpoint) listen(addr netip.Addr) (netip.AddrPort, error) {
 	first, last := int(e.config.Ports[0]), int(e.config.Ports[1])
 	var err error
 	for port := first; port <= last; port++ {
 		config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount,
 		}}
-		at := net.JoinHostPort(e.config.Addr.String(), strconv.Itoa(port))
-		if e.listener, err = config.Listen(e.ctx, "tcp", at); err == nil {
-			bound := e.listener.Addr().(*net.TCPAddr).AddrPort()
-			e.address.at = netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port())
-			return nil
+		var l net.Listener
+		if l, err = config.Listen(e.ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(port))); err == nil {
+			e.listeners = append(e.listeners, l)
+			bound := l.Addr().(*net.TCPAddr).AddrPort()
+			return netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port()), nil
 		}
 	}
-	return fmt.Errorf("tcp: cannot listen on %v, ports %d to %d: %w", e.config.Addr, first, last, err)
+	return netip.AddrPort{}, fmt.Errorf("tcp: cannot listen on %v, ports %d to %d: %w", addr, first, last, err)
 }
 
 // watch puts fd into the epoll set, where an event that is due already counts.
@@ -244,7 +258,9 @@ func (e *endpoint) Close() error {
 	defer close(e.over)
 
 	e.cancel()
-	e.listener.Close()
+	for _, l := range e.listeners {
+		l.Close()
+	}
 	e.wg.Wait()
 
 	for _, m := range e.meets { // nobody else is left who touches them

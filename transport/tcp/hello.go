@@ -12,7 +12,7 @@ const (
 	helloSize   = 96
 	welcomeSize = 256
 	commitSize  = 8
-	helloMagic  = "gcclTCP\x01" // the last byte is the version of the protocol
+	helloMagic  = "gcclTCP\x02" // the last byte is the version of the protocol
 	commitMagic = "gcclTCP!"
 	service     = "gccl tcp v1" // what the secret is proven for
 )
@@ -108,9 +108,7 @@ func (h *hello) agree(ours *hello) error {
 		field, here, there = "Options.Checksum", ours.checksum, h.checksum
 	case h.firstSeq != ours.firstSeq:
 		field, here, there = "Options.FirstSeq", ours.firstSeq, h.firstSeq
-	case h.flows != ours.flows:
-		field, here, there = "Config.Flows", ours.flows, h.flows
-	case h.flow >= h.flows:
+	case h.flow >= h.flows || h.flows > maxFlows:
 		return fmt.Errorf("socket %d of %d", h.flow, h.flows)
 	default:
 		return nil

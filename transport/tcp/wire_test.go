@@ -47,11 +47,11 @@ func TestConfig(t *testing.T) {
 func TestAddress(t *testing.T) {
 	for _, s := range []string{"127.0.0.1:1", "10.1.2.3:65535", "[::1]:80", "[2001:db8::5]:4711", "[fe80::1]:9", "[::ffff:10.0.0.1]:5"} {
 		at := netip.MustParseAddrPort(s)
-		got, err := parseAddress(address{at, 0x0123456789abcdef}.bytes())
+		got, err := parseAddress(address{at: at, instance: 0x0123456789abcdef}.bytes())
 		require.NoError(t, err)
-		require.Equal(t, address{netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), 0x0123456789abcdef}, got)
+		require.Equal(t, address{at: netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), instance: 0x0123456789abcdef}, got)
 	}
-	zoned := address{netip.MustParseAddrPort("[fe80::1%eth9]:5"), 1}
+	zoned := address{at: netip.MustParseAddrPort("[fe80::1%eth9]:5"), instance: 1}
 	got, err := parseAddress(zoned.bytes())
 	require.NoError(t, err)
 	require.Empty(t, got.at.Addr().Zone(), "a zone means nothing to another host")
@@ -67,9 +67,9 @@ func TestAddress(t *testing.T) {
 		"short":     good[:len(good)-1],
 		"long":      append(good[:len(good):len(good)], 0),
 		"version":   append(append([]byte("gccl-tcp"), 9), good[9:]...),
-		"port 0":    address{netip.MustParseAddrPort("10.0.0.1:0"), 1}.bytes(),
-		"any":       address{netip.MustParseAddrPort("0.0.0.0:5"), 1}.bytes(),
-		"multicast": address{netip.MustParseAddrPort("224.0.0.1:5"), 1}.bytes(),
+		"port 0":    address{at: netip.MustParseAddrPort("10.0.0.1:0"), instance: 1}.bytes(),
+		"any":       address{at: netip.MustParseAddrPort("0.0.0.0:5"), instance: 1}.bytes(),
+		"multicast": address{at: netip.MustParseAddrPort("224.0.0.1:5"), instance: 1}.bytes(),
 	} {
 		_, err := parseAddress(b)
 		require.Error(t, err, name)
@@ -77,11 +77,11 @@ func TestAddress(t *testing.T) {
 }
 
 func FuzzAddress(f *testing.F) {
-	f.Add(address{netip.MustParseAddrPort("10.1.2.3:5"), 7}.bytes())
-	f.Add(address{netip.MustParseAddrPort("[fe80::1]:5"), 7}.bytes())
+	f.Add(address{at: netip.MustParseAddrPort("10.1.2.3:5"), instance: 7}.bytes())
+	f.Add(address{at: netip.MustParseAddrPort("[fe80::1]:5"), instance: 7}.bytes())
 	f.Add([]byte("gccl-udp"))
 	f.Add(append([]byte("gccl-tcp"), make([]byte, 40)...))
-	f.Add(address{netip.MustParseAddrPort("10.0.0.1:0"), 1}.bytes())
+	f.Add(address{at: netip.MustParseAddrPort("10.0.0.1:0"), instance: 1}.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {
@@ -108,7 +108,7 @@ func TestHello(t *testing.T) {
 	other[7]++
 	_, err = parseHello(other)
 	require.ErrorIs(t, err, transport.ErrMismatch)
-	require.ErrorContains(t, err, "version 2")
+	require.ErrorContains(t, err, "version 3")
 	_, err = parseHello([]byte("GET / HTTP/1.0\r\n"))
 	require.ErrorContains(t, err, "GET")
 	for field, change := range map[string]func(*hello){
@@ -116,7 +116,6 @@ func TestHello(t *testing.T) {
 		"Options.MaxMessage":        func(h *hello) { h.most-- },
 		"Options.Checksum is false": func(h *hello) { h.checksum = false },
 		"Options.FirstSeq":          func(h *hello) { h.firstSeq = 0 },
-		"Config.Flows is 5":         func(h *hello) { h.flows = 5 },
 	} {
 		ours := sampleHello
 		change(&ours)
