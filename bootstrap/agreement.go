@@ -13,7 +13,8 @@ import (
 // The lowest living rank leads. It waits until every living rank has called, proposes the list of them, and when all of these have
 // accepted it, decides and tells them. Deaths spread to all, so all have the same leader in the end. A rank follows nobody whom
 // it takes to be dead: a leader that was given up finds too few to accept, and never decides alone. If the leader dies, the next
-// asks everybody anew, and whoever had heard the old one's decision answers with it; else it proposes another list.
+// asks everybody anew, and whoever had heard the old one's decision answers with it, which the next tells those who wait for it; else it
+// proposes another list.
 type agreement struct {
 	turn     chan struct{} // held by the call under way
 	called   uint64        // the last that this rank called
@@ -159,6 +160,11 @@ func (s *session) agreeArrived(l *link, m agreeMessage) {
 			return
 		}
 		a.decided[m.number] = m.ranks
+		for rank, called := range a.arrived { // who took this rank for the leader, and asks no more
+			if l := s.to[rank]; l != nil && called >= m.number {
+				s.sayLocked(l, agreeMessage{step: stepDecide, number: m.number, ranks: m.ranks})
+			}
+		}
 	case list != nil: // it does not know yet
 		s.sayLocked(l, agreeMessage{step: stepDecide, number: m.number, ranks: list})
 	case m.step == stepCollect && a.called >= m.number:

@@ -82,7 +82,7 @@ func TestSurvivorsAgree(t *testing.T) {
 					time.Sleep(late[r])
 					ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 					defer cancel()
-					sub, list, err := bootstrap.Regroup(ctx, s[r])
+					sub, list, err := s[r].Regroup(ctx)
 					for _, a := range alive {
 						if a == r {
 							assert.NoError(t, err, "rank %d", r)
@@ -148,7 +148,7 @@ func TestAgreeWithoutSilentRanks(t *testing.T) {
 							assert.ErrorContains(t, err, "it gave this rank up")
 							return
 						}
-						sub, list, err := bootstrap.Regroup(ctx, s[r])
+						sub, list, err := s[r].Regroup(ctx)
 						assert.NoError(t, err)
 						assert.Equal(t, want, list)
 						if sub != nil {

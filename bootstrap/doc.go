@@ -34,7 +34,7 @@
 //
 // Abort ends everything everywhere. Word of it, of deaths and of closing goes over the links that there are; who comes too late for that, and
 // asks a process that has closed the session and still has others, hears it then. On an aborted session the survivors may still [Session.Ask] each other what happened,
-// [Session.Agree] on who is left, and make a session of those ([Session.Sub]; [Regroup] does it all).
+// [Session.Agree] on who is left, and make a session of those ([Session.Sub]; [Session.Regroup] does it all).
 //
 // After the handshake, bytes are neither encrypted nor signed.
 //

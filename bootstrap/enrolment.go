@@ -19,7 +19,7 @@ type enrolment struct {
 	root     string // the one that answered last
 	home     int    // the rank that serves it, as far as that is known
 	token    [tokenSize]byte
-	ln       net.Listener
+	hub      *hub // once this rank listens
 	listen   netip.AddrPort
 	wildcard bool
 	start    time.Time
@@ -193,7 +193,7 @@ func (e *enrolment) zone() string {
 
 // open begins to listen for other ranks: where the user wants, or else at the address from which this rank reaches the root.
 func (e *enrolment) open(ctx context.Context, conn net.Conn, root string) error {
-	if e.ln != nil {
+	if e.hub != nil {
 		return nil
 	}
 	at := e.Addr
@@ -224,6 +224,6 @@ func (e *enrolment) open(ctx context.Context, conn net.Conn, root string) error 
 		ln.Close()
 		return fmt.Errorf("%w: %w", errListen, err)
 	}
-	e.ln, e.listen = ln, netip.AddrPortFrom(at, a.Port())
+	e.hub, e.listen = newHub(ln, e.Network, e.ID.Secret(), e.Seed, e.Log), netip.AddrPortFrom(at, a.Port())
 	return nil
 }

@@ -36,6 +36,7 @@ func still() (*session, []*link) {
 	}
 	s.prev, s.next = links[0], links[1]
 	s.gathers.ready, s.formed = true, true
+	s.box.waiting[envelope{1, 5}] = []chan []byte{make(chan []byte, 1)}
 	s.questions.open[0] = &question{link: links[0], done: make(chan struct{})}
 	s.agreement.decided[2] = []int{1, 2}
 	s.agreement.leads, s.agreement.attempt, s.agreement.proposed, s.agreement.accepted = 1, 1, []int{2}, map[int]struct{}{}
@@ -64,6 +65,10 @@ func framesBetweenRanks() [][]byte {
 	add(deadFrame(2, fate{by: 1, reason: "gone"}))
 	add(closedFrame(1, farewell{last: 3}))
 	add(closedFrame(4, farewell{last: 3, said: true, word: 7}))
+	add(closedFrame(3, farewell{last: unknownLast}))
+	add(closedFrame(3, farewell{last: 3}))
+	add(makeFrame(frameGather, append([]byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}, "block"...)))
+	add(makeFrame(frameMessage, append([]byte{0, 0, 0, 0, 0, 0, 0, 5}, "waited for"...)))
 	add(makeFrame(frameQuestion, append(make([]byte, 8), "question"...)))
 	add(makeFrame(frameAnswer, append(make([]byte, 9), "answer"...)))
 	add(makeFrame(frameBeat, []byte{byte(beatAsk)}))
@@ -89,14 +94,36 @@ func FuzzFrames(f *testing.F) {
 		f.Add(append([]byte{byte(i)}, append(bytes.Clone(frame), all[(i*7+3)%len(all)]...)...))
 	}
 	f.Add(append([]byte{0}, bytes.Join(all, nil)...))
+	block := makeFrame(frameGather, append([]byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1}, "block"...))
+	question := makeFrame(frameQuestion, append(make([]byte, 8), "question"...))
+	for _, in := range [][]byte{block, append(bytes.Clone(block), block...), closedFrame(3, farewell{last: unknownLast}), question,
+		append(closedFrame(3, farewell{last: unknownLast}), closedFrame(3, farewell{last: 3})...),
+		makeFrame(frameMessage, append([]byte{0, 0, 0, 0, 0, 0, 0, 5}, "waited for"...)), makeFrame(frameMessage, make([]byte, 8))} {
+		for state := range 5 {
+			for link := range 3 {
+				f.Add(append([]byte{byte(30 + 6*state + 25*link)}, in...)) // see which
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s, links := still()
 		if len(in) == 0 {
 			return
 		}
 		in, which := in[1:], int(in[0])
-		if which%5 == 4 {
+		busy := 0 // bytes that wait on each link
+		switch which % 5 {
+		case 1:
+			s.Answer(nil)
+		case 2:
+			s.Answer(func(int, []byte) []byte { return make([]byte, MaxQuestion+1) })
+		case 3:
+			s.box.count, busy = maxUnexpectedMessages, maxWriter+1
+		case 4:
 			s.agreement.called = 1
+		}
+		for _, l := range links {
+			l.queued = busy
 		}
 		r := bytes.NewReader(in)
 		for {
@@ -113,7 +140,7 @@ func FuzzFrames(f *testing.F) {
 		}
 		require.LessOrEqual(t, s.box.bytes, len(in))
 		for _, l := range links {
-			require.LessOrEqual(t, l.queued, 64*(len(in)+1<<10), "answers in proportion to what came")
+			require.LessOrEqual(t, l.queued-busy, 64*(len(in)+1<<10), "answers in proportion to what came")
 		}
 		require.LessOrEqual(t, s.gone, 4)
 		require.Equal(t, s.gone, len(s.fates))
@@ -127,6 +154,8 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte{0, 0x20, 0, 0, 20, 1, 2, 3}, maxFrame)
 	f.Add(append([]byte{0, 0x20, 0, 0, 20}, make([]byte, 1<<21)...), maxFrame)
 	f.Add([]byte{0, 0, 0}, 10)
+	f.Add([]byte{0, 0, 0, 3, 20}, 10)
+	f.Add([]byte{0, 0, 0, 3, 20, 1}, 10)
 	f.Fuzz(func(t *testing.T, in []byte, limit int) {
 		limit = min(max(limit, 0), maxFrame)
 		typ, body, err := readFrame(io.MultiReader(bytes.NewReader(in)), limit)
@@ -209,6 +238,10 @@ func FuzzID(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(derived.String(), derived.Bytes())
 	f.Add("", make([]byte, IDSize))
+	f.Add("", make([]byte, IDSize-1))
+	for _, root := range []string{":7", "node", "node:0", "node:65536", "[::1]:7"} {
+		f.Add(root, []byte(root))
+	}
 	for _, at := range []int{0, len(idMagic), idSum, idRoot} {
 		wrong := id
 		wrong[at] ^= 0x40
@@ -221,6 +254,10 @@ func FuzzID(f *testing.F) {
 		if id, err := ParseID(text); err == nil {
 			require.Equal(t, text, id.String())
 			require.NotEmpty(t, id.Roots("eth0"))
+		}
+		if host, port, err := splitRoot(text); err == nil {
+			require.NotEmpty(t, host)
+			require.NotZero(t, port)
 		}
 		if id, err := IDFromBytes(b); err == nil {
 			require.NotEmpty(t, id.Roots(""))

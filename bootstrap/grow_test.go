@@ -50,7 +50,7 @@ func TestGrow(t *testing.T) {
 				n.Kill(host(3))
 				old = []int{0, 1, 2}
 				each(3, func(r int) {
-					sub, alive, err := bootstrap.Regroup(bg, s[r])
+					sub, alive, err := s[r].Regroup(bg)
 					if assert.NoError(t, err) {
 						assert.Equal(t, old, alive)
 						s[r].Close()

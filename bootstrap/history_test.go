@@ -211,7 +211,7 @@ func (h *history) live(r int) bootstrap.Session {
 				s.Abort(err)
 			}
 			ctx, cancel := context.WithTimeout(bg, opLimit)
-			sub, alive, err := bootstrap.Regroup(ctx, s)
+			sub, alive, err := s.Regroup(ctx)
 			cancel()
 			if err != nil && len(h.failedNow()) == h.n-1 && strings.Contains(err.Error(), "gave this rank up") {
 				h.mu.Lock()
@@ -324,7 +324,7 @@ func (h *history) operation(ctx context.Context, r int, s bootstrap.Session, k i
 		}
 		return nil
 	case opAgree:
-		sub, alive, err := bootstrap.Regroup(ctx, s)
+		sub, alive, err := s.Regroup(ctx)
 		if err == nil && len(alive) < n {
 			return &shrunk{sub, alive}
 		}

@@ -21,7 +21,9 @@ import (
 type hub struct {
 	net     Network
 	secret  []byte
-	service string
+	service string        // once it is ready
+	ready   chan struct{} // closed when the world is known
+	gate    *auth.Gate
 	seed    uint64
 	log     *slog.Logger
 	ln      net.Listener
@@ -85,19 +87,26 @@ func parseHello(t frameType, body []byte) (hello, error) {
 	return h, nil
 }
 
-// newHub serves ln, which it owns from now on.
-func newHub(ln net.Listener, n Network, secret []byte, nonce [nonceSize]byte, seed uint64, log *slog.Logger) *hub {
+// newHub serves ln, which it owns from now on. Strangers are sent away at once, ranks let in when open has been called.
+func newHub(ln net.Listener, n Network, secret []byte, seed uint64, log *slog.Logger) *hub {
 	h := &hub{
-		net: n, secret: secret, service: peerService + " " + hex.EncodeToString(nonce[:]), seed: seed, log: log, ln: ln,
+		net: n, secret: secret, ready: make(chan struct{}), seed: seed, log: log, ln: ln,
 		sessions: map[uint64]*session{}, over: map[uint64]*epitaph{},
 	}
-	gate := &auth.Gate{Secret: secret, Service: h.service, Log: log}
+	h.gate = &auth.Gate{Secret: secret, Ready: h.ready, Log: log}
 	h.wg.Go(func() {
-		if err := gate.Serve(ln, h.greet); err != nil {
+		if err := h.gate.Serve(ln, h.greet); err != nil {
 			log.Error("cannot accept connections from other ranks any more", "address", ln.Addr(), "error", err)
 		}
 	})
 	return h
+}
+
+// open says which world the hub is for.
+func (h *hub) open(nonce [nonceSize]byte) {
+	h.service = peerService + " " + hex.EncodeToString(nonce[:])
+	h.gate.Service = h.service
+	close(h.ready)
 }
 
 // greet reads a proven peer's hello and takes it to its session.

@@ -188,16 +188,16 @@ func (c *Config) join(ctx context.Context, root *Root) (*session, error) {
 	rand.Read(e.token[:])
 	t, m, err := e.run(ctx)
 	if err != nil {
-		if e.ln != nil {
-			e.ln.Close()
+		if e.hub != nil {
+			e.hub.shut()
 		}
 		return nil, err
 	}
 	// An address of a world before this one may be in use again, by somebody of this one: the nonce tells them apart.
 	id := binary.BigEndian.Uint64(t.nonce[:]) ^ c.ID.Hash()
-	h := newHub(e.ln, c.Network, c.ID.Secret(), t.nonce, c.Seed, c.Log)
-	s := newSession(c.Rank, id, t.addrs, h, c)
-	if err := h.enter(s); err != nil {
+	e.hub.open(t.nonce)
+	s := newSession(c.Rank, id, t.addrs, e.hub, c)
+	if err := e.hub.enter(s); err != nil {
 		panic("bootstrap: a new hub refuses its first session: " + err.Error())
 	}
 	s.muster = m

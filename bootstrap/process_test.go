@@ -101,7 +101,7 @@ func TestProcess_Child(t *testing.T) {
 	case <-ctx.Done():
 		return
 	}
-	sub, alive, err := bootstrap.Regroup(ctx, s)
+	sub, alive, err := s.Regroup(ctx)
 	require.NoError(t, err)
 	fmt.Println("alive", alive)
 	for range 30 {

@@ -40,7 +40,7 @@ type Session interface {
 	// the list is a member's new rank. The new session is independent: it outlives this one, and aborting one does not abort the
 	// other. A member may be in several subs at once. Sub works on an aborted session, too, for the survivors. Errors of Sub give ranks
 	// their numbers in this session. After a Sub that failed on some members, who may count their subs otherwise than the rest, the same
-	// ranks make another only after an Agree: see Regroup.
+	// ranks make another only after an Agree.
 	Sub(ctx context.Context, ranks []int) (Session, error)
 
 	// Ask puts a question of at most MaxQuestion bytes to a rank and returns what the function that it gave to Answer says, whatever
@@ -71,6 +71,10 @@ type Session interface {
 	// an aborted session. A rank that the others gave up gets an [*AbortedError]. Those whom a cut of the network keeps apart agree
 	// each among themselves; compare the list with Size where that must not be.
 	Agree(ctx context.Context) (alive []int, err error)
+	// Regroup makes a session of the ranks that are left, which all of them call, and returns it with the list of these ranks: its rank i
+	// is rank alive[i] of this one. All ranks get the same, however many die meanwhile, and whether they have heard of an abort or not: it
+	// may come at any time. It waits as Agree does, with the same errors. This session is still to be closed.
+	Regroup(ctx context.Context) (sub Session, alive []int, err error)
 
 	// Abort ends every call under way or to come on all members with an [*AbortedError], as far as they can be reached. The first
 	// reason wins. Whom it blames is told, too, if it has, or wraps what has, a method Culprits() []int, as errors of this package do. The

@@ -14,6 +14,12 @@ import (
 )
 
 func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
+	return s.sub(ctx, ranks, false)
+}
+
+// sub is Sub. It is agreed where all members are known to come, whether this session is aborted meanwhile or not, and to leave this session
+// only when all have been there.
+func (s *session) sub(ctx context.Context, ranks []int, agreed bool) (Session, error) {
 	me, err := s.checkSub(ranks)
 	if err != nil {
 		return nil, err
@@ -43,14 +49,14 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 	// in different ones.
 	count := s.subs[string(list)]
 	s.subs[string(list)]++
-	agreed, wasAborted := s.agreement.returned, s.aborted != nil
+	number, heedless := s.agreement.returned, agreed || s.aborted != nil
 	s.mu.Unlock()
 
 	addrs := make([]netip.AddrPort, len(ranks))
 	for i, r := range ranks {
 		addrs[i] = s.addrs[r]
 	}
-	sub := newSession(me, subID(s.id, list, agreed, count), addrs, s.hub, s.config)
+	sub := newSession(me, subID(s.id, list, number, count), addrs, s.hub, s.config)
 	sub.outer = ranks
 	if sub.hub != nil {
 		if err := sub.hub.enter(sub); err != nil {
@@ -62,15 +68,17 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	stop := s.passOn(sub, ranks, wasAborted)
+	stop := s.passOn(sub, ranks, heedless, agreed)
 	err = sub.form(ctx, "Sub")
 	stop()
 	if err == nil {
 		return sub, nil
 	}
 	s.mu.Lock()
-	if end := s.endLocked(wasAborted); end != nil && !errors.Is(err, ErrDead) {
+	if end := s.endLocked(heedless); end != nil && !errors.Is(err, ErrDead) {
 		err = &AbortedError{Op: "Sub", Notice: *end}
+	} else if s.closing {
+		err = ErrClosed
 	}
 	s.mu.Unlock()
 	return nil, fmt.Errorf("bootstrap Sub of ranks %v (its key %016x) failed after %v: %w",
@@ -78,29 +86,38 @@ func (s *session) Sub(ctx context.Context, ranks []int) (Session, error) {
 }
 
 // passOn tells sub, until stop is called, what this session gets to know about its members, over whom sub does not watch before all are
-// there; and that this session is aborted, if it was not when the members began: some may not come any more.
-func (s *session) passOn(sub *session, ranks []int, wasAborted bool) (stop func()) {
-	ctx, cancel := context.WithCancel(s.ctx)
+// there; that this session is aborted, unless the members come all the same; and that one of those has closed this session, or we have.
+func (s *session) passOn(sub *session, ranks []int, heedless, agreed bool) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
 			var dead []fate
 			var who []int
+			var end error
 			s.mu.Lock()
-			changed, end := s.changed, s.endLocked(wasAborted)
+			changed := s.changed
 			for i, r := range ranks {
-				if f := s.fate[r]; f.status == Dead {
+				switch f := s.fate[r]; {
+				case f.status == Dead:
 					f.reason = s.reasonLocked(f)
 					dead, who = append(dead, f), append(who, i)
+				case f.status == Closed && agreed:
+					end = s.peerErrorLocked("Sub", r)
 				}
+			}
+			if n := s.endLocked(heedless); n != nil {
+				end = &AbortedError{Op: "Sub", Notice: *n}
+			} else if s.closing {
+				end = &PeerError{Op: "Sub", Rank: s.nameLocked(s.rank), Addr: s.addrs[s.rank].String(), Status: Closed, Reason: "it has closed the session of which this is a part"}
 			}
 			s.mu.Unlock()
 			for i, f := range dead {
 				sub.rankDied(who[i], fate{by: sub.rank, sure: f.sure, reason: f.reason}, nil)
 			}
 			if end != nil {
-				sub.Abort(&AbortedError{Op: "Sub", Notice: *end})
+				sub.Abort(end)
 			}
 			select {
 			case <-changed:
@@ -111,9 +128,10 @@ func (s *session) passOn(sub *session, ranks []int, wasAborted bool) (stop func(
 	return func() { cancel(); <-done }
 }
 
-// endLocked returns why a Sub that began when the session was aborted or not cannot go on, or nil.
-func (s *session) endLocked(wasAborted bool) *Notice {
-	if s.out == nil && !wasAborted {
+// endLocked returns why a Sub cannot go on, or nil. An abort of the session ends none that is heedless: it had begun after that, or all
+// members have agreed to come.
+func (s *session) endLocked(heedless bool) *Notice {
+	if s.out == nil && !heedless {
 		return s.aborted
 	}
 	return s.out

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/collective/engine"
@@ -168,6 +169,9 @@ func (f *family) open(at listenAt) (hello, error) {
 		t := at.sockets()
 		t.Ports, t.Window, t.ConnectTimeout, t.Log = [2]uint16{cfg.Ports.Low, cfg.Ports.High}, window(cfg.Size), cfg.InitTimeout, f.log
 		e, err := tcp.Open(t, opts)
+		if errors.Is(err, syscall.EADDRINUSE) && cfg.Ports != (bootstrap.PortRange{}) {
+			err = fmt.Errorf("the port range has %d ports, need up to %d, two for each rank on this host, to meet and for data, and one for the root: %w", int(cfg.Ports.High)-int(cfg.Ports.Low)+1, 2*cfg.Size+1, err)
+		}
 		if err := add(e, err); err != nil {
 			return h, err
 		}

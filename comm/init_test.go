@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +19,10 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// TestUC06_MissingAtInit: the error of New is the same kind of thing as a call's, and blames who is not there.
+// TestUC06_MissingAtInit: the error of New is the same kind of thing as a call's, and blames who is not there, as soon as the time is up.
 func TestUC06_MissingAtInit(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	const limit = 5 * time.Second
 	ctx := context.Background()
 	root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: "127.0.0.1:0"})
 	require.NoError(t, err)
@@ -27,13 +31,21 @@ func TestUC06_MissingAtInit(t *testing.T) {
 		if r == 2 {
 			return
 		}
-		c, err := comm.New(ctx, comm.Config{Rank: r, Size: 4, ID: root.ID(), InitTimeout: 2 * time.Second})
+		began := time.Now()
+		c, err := comm.New(ctx, comm.Config{Rank: r, Size: 4, ID: root.ID(), InitTimeout: limit})
+		took := time.Since(began)
 		if err == nil {
 			c.Close()
 		}
 		var e *comm.Error
-		if !errors.Is(err, comm.ErrTimeout) || !errors.Is(err, comm.ErrAborted) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || len(e.Ranks) != 1 || e.Ranks[0] != 2 || e.Elapsed <= 0 {
+		if !errors.Is(err, comm.ErrTimeout) || !errors.Is(err, comm.ErrAborted) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || !slices.Equal(e.Ranks, []int{2}) || e.Elapsed < limit {
 			t.Errorf("rank %d: %v (%+v), want a timeout of init that blames rank 2", r, err, e)
+		}
+		if took < limit || took > limit+3*time.Second {
+			t.Errorf("rank %d: %v, want the error after %v to %v", r, took, limit, limit+3*time.Second)
+		}
+		if err != nil && !strings.Contains(err.Error(), "3 of 4 joined, missing: 2") {
+			t.Errorf("rank %d: %v, want how many joined and who is missing", r, err)
 		}
 	})
 }

@@ -11,53 +11,64 @@ import (
 	"github.com/gccl-project/gccl/bootstrap"
 )
 
-// Shrink makes a smaller communicator: of the ranks that are alive, where this one has failed, whose ranks agree on who
-// that is; else of all ranks but those excluded, which do not call. Old ranks keep their order. It shares connections
-// and memory with c, which is still to be closed. A rank that the others have given up gets an error.
+// Shrink makes a smaller communicator. Without exclude it is of the ranks that are alive, which all of them call, and agree on who that
+// is: whether c has failed, or fails meanwhile, or not all have heard of that yet. With exclude it is of all ranks but those, which do
+// not call, and c must be whole. Old ranks keep their order. It shares connections and memory with c, which is still to be closed. A rank
+// that the others have given up gets an error. Where c and communicators made from it fail together, shrink c: the others then know which.
 func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 	defer cancel()
 	c.mu.Lock()
 	c.splits++
-	count := c.splits
+	id := childID(c.id, c.splits, shrunk)
 	c.mu.Unlock()
 	for _, r := range exclude {
 		if r < 0 || r >= c.Size() || r == c.rank {
 			return nil, argument("shrink without rank %d, want other ranks than %d in 0…%d", r, c.rank, c.Size()-1)
 		}
 	}
-	if errors.Is(c.reason(), ErrClosed) {
+	failed := c.reason()
+	switch {
+	case errors.Is(failed, ErrClosed):
 		return nil, fmt.Errorf("comm %s: shrink: %w", c.name(), ErrClosed)
-	}
-	if c.reason() != nil && len(exclude) > 0 {
+	case c.session == nil:
+		return c.child(ctx, "shrink", []int{0}, id)
+	case len(exclude) == 0:
+		return c.regroup(ctx, failed == nil, id)
+	case failed != nil:
 		return nil, c.refusal("shrink", c.verdict())
 	}
-	var alive []int
-	var broken <-chan struct{}
-	switch {
-	case c.session == nil:
-		alive = []int{0}
-	case c.reason() != nil:
+	members := slices.DeleteFunc(c.everybody(), func(r int) bool { return slices.Contains(exclude, r) })
+	return c.child(ctx, "shrink", members, id)
+}
+
+// regroup is Shrink without exclude, of a communicator that is whole as far as we know, or has failed. The id is for one rank alone.
+func (c *Comm) regroup(ctx context.Context, whole bool, id uint64) (*Comm, error) {
+	if !whole {
 		_ = c.verdict() // all calls have returned, and the others know
-		sub, alive, err := bootstrap.Regroup(ctx, c.session)
-		if err != nil {
-			return nil, c.unmade("shrink", false, causeOf(err))
-		}
-		if len(alive) > 1 {
-			return c.member(ctx, "shrink", sub, sub.ID(), alive)
-		}
-		if err := sub.Close(); err != nil {
-			return nil, fmt.Errorf("comm %s: shrink: %w", c.name(), err)
-		}
-		return c.member(ctx, "shrink", nil, childID(childID(c.id, count, shrunk), uint64(c.world[c.rank]), alone), alive)
-	default:
-		broken = c.broken
-		for r := range c.Size() {
-			alive = append(alive, r)
-		}
 	}
-	alive = slices.DeleteFunc(slices.Clone(alive), func(r int) bool { return slices.Contains(exclude, r) })
-	return c.child(ctx, "shrink", broken, alive, childID(c.id, count, shrunk))
+	done := c.begin("shrink", c.everybody())
+	sub, alive, err := c.session.Regroup(ctx)
+	done()
+	if err != nil {
+		return nil, c.unmade("shrink", whole, causeOf(err))
+	}
+	if len(alive) > 1 {
+		return c.member(ctx, "shrink", sub, sub.ID(), alive)
+	}
+	if err := sub.Close(); err != nil {
+		return nil, fmt.Errorf("comm %s: shrink: %w", c.name(), err)
+	}
+	return c.member(ctx, "shrink", nil, childID(id, uint64(c.world[c.rank]), alone), alive)
+}
+
+// everybody is the ranks from 0 on.
+func (c *Comm) everybody() []int {
+	all := make([]int, c.Size())
+	for r := range all {
+		all[r] = r
+	}
+	return all
 }
 
 // shrunk stands for a colour in the id of a communicator that Shrink makes.
@@ -87,49 +98,51 @@ func (c *Comm) begin(op string, members []int) (done func()) {
 	}
 }
 
-// child makes a communicator of some of our ranks, in this order, of which we are one. When broken closes first, c has
-// failed, and so does op. The id is for one rank alone; several have their session's, on which they agree whatever they did before.
-func (c *Comm) child(ctx context.Context, op string, broken <-chan struct{}, members []int, id uint64) (*Comm, error) {
+// child makes a communicator of some of our ranks, in this order, of which we are one. When c breaks first, so does op. The id is for one
+// rank alone; several have their session's, on which they agree whatever they did before.
+func (c *Comm) child(ctx context.Context, op string, members []int, id uint64) (*Comm, error) {
 	id = childID(id, uint64(c.world[c.rank]), alone) // there may be other such on other ranks
 	var sub bootstrap.Session
 	if len(members) > 1 {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		var waiting sync.WaitGroup
-		if broken != nil {
-			waiting.Go(func() {
-				select {
-				case <-broken:
-					cancel()
-				case <-ctx.Done():
-				}
-			})
-		}
+		whole, stop := c.whileWhole(ctx)
 		done := c.begin(op, members)
 		var err error
-		sub, err = c.session.Sub(ctx, members)
+		sub, err = c.session.Sub(whole, members)
 		done()
-		cancel()
-		waiting.Wait()
+		stop()
 		if err != nil {
 			why := causeOf(err)
-			why.secondhand = broken != nil && why.class == "peer gone"
-			if broken != nil && errors.As(err, new(*bootstrap.AbortedError)) {
+			why.secondhand = why.class == "peer gone"
+			if errors.As(err, new(*bootstrap.AbortedError)) {
 				// Another member gave it up. If that is because of what befell c, we shall hear; else c is as before.
 				word := time.NewTimer(firsthand)
 				defer word.Stop()
 				select {
-				case <-broken:
+				case <-c.broken:
 					return nil, c.refusal(op, c.verdict())
 				case <-word.C:
 					return nil, c.refusal(op, why)
 				}
 			}
-			return nil, c.unmade(op, broken != nil, why)
+			return nil, c.unmade(op, true, why)
 		}
 		id = sub.ID()
 	}
 	return c.member(ctx, op, sub, id, members)
+}
+
+// whileWhole returns a context that ends with ctx, and when c breaks; stop ends it.
+func (c *Comm) whileWhole(ctx context.Context) (whole context.Context, stop func()) {
+	whole, cancel := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-c.broken:
+			cancel()
+		case <-whole.Done():
+		}
+	})
+	return whole, func() { cancel(); waiting.Wait() }
 }
 
 // member is our membership in a communicator of some of our ranks, which have a session of their own unless there is one alone.
@@ -188,7 +201,8 @@ type invitation struct {
 }
 
 // Grow makes a larger communicator of all ranks of c, which must all call it, and the new ones that join with the id of Invite,
-// which one rank has called before. Old ranks keep their numbers. The result is independent of c, which is still to be closed.
+// which one rank has called before. Old ranks keep their numbers. The result is independent of c, which is still to be closed. When c
+// fails meanwhile, all of its ranks get an error; when new ranks don't come, c is as before.
 func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
 	var mine []byte
 	inv := c.invitation.Swap(nil)
@@ -196,13 +210,19 @@ func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
 		defer inv.root.Close()
 		mine = append(inv.root.ID().Bytes(), byte(inv.more>>24), byte(inv.more>>16), byte(inv.more>>8), byte(inv.more))
 	}
+	if c.reason() != nil {
+		return nil, c.refusal("grow", c.verdict())
+	}
 	all := [][]byte{mine}
 	if c.session != nil {
 		ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 		defer cancel()
+		done := c.begin("grow", c.everybody())
 		var err error
-		if all, err = c.session.AllGather(ctx, mine); err != nil {
-			return nil, fmt.Errorf("comm %s: grow: %w", c.name(), err)
+		all, err = c.session.AllGather(ctx, mine)
+		done()
+		if err != nil {
+			return nil, c.unmade("grow", true, causeOf(err))
 		}
 	}
 	all = slices.DeleteFunc(all, func(b []byte) bool { return len(b) == 0 })
@@ -217,5 +237,11 @@ func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
 	more := int(b[len(b)-4])<<24 | int(b[len(b)-3])<<16 | int(b[len(b)-2])<<8 | int(b[len(b)-1])
 	cfg := c.family.cfg
 	cfg.ID, cfg.Rank, cfg.Size = id, c.rank, c.Size()+more
-	return New(ctx, cfg)
+	ctx, stop := c.whileWhole(ctx) // who is in c and has not come to New yet will not
+	defer stop()
+	grown, err := New(ctx, cfg)
+	if err != nil && c.reason() != nil {
+		return nil, c.refusal("grow", c.verdict())
+	}
+	return grown, err
 }

@@ -3,6 +3,7 @@ package comm_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -29,11 +30,15 @@ type hosts struct {
 func host(r int) string { return fmt.Sprintf("192.0.2.%d", r+1) }
 
 func (h *hosts) config(r, n int, id bootstrap.ID) comm.Config {
-	return comm.Config{Rank: r, Size: n, ID: id, Transport: "mem", Memory: &h.memory, Network: h.network.Host(host(r)), Driver: engine.NewSimulatedDriver(), CallTimeout: time.Minute}
+	return comm.Config{Rank: r, Size: n, ID: id, Transport: "mem", Memory: &h.memory, Network: h.network.Host(host(r)), Driver: engine.NewSimulatedDriver(), CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func newHosts(t *testing.T, n int) *hosts {
+func newHosts(t *testing.T, n int) *hosts { return newLateHosts(t, n, nil) }
+
+// newLateHosts is newHosts on a network that is late by what delay says, which is called from many goroutines.
+func newLateHosts(t *testing.T, n int, delay func() time.Duration) *hosts {
 	h := &hosts{network: bootstraptest.New(), comms: make([]*comm.Comm, n)}
+	h.network.Delay(delay)
 	root, err := bootstrap.ListenRoot(background, bootstrap.RootConfig{Address: host(0) + ":1", Network: h.network.Host(host(0))})
 	require.NoError(t, err)
 	errs := make([]error, n)

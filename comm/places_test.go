@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -237,6 +238,9 @@ func FuzzHello(f *testing.F) {
 		var b bytes.Buffer
 		require.NoError(f, withUUIDs(g).WriteJSON(&b))
 		f.Add([]byte(`{"Boot":"x","GPU":"b","Ports":"=mlx5_1","P2P":"sys","Processors":[0,1]}`), b.Bytes())
+		f.Add([]byte(`{"Boot":"x"}`), append(bytes.Clone(b.Bytes()), strings.Repeat(" more", 4096)...))
+		f.Add([]byte(`{"P2P":"far"}`), b.Bytes())
+		f.Add([]byte(`{"Ports":"mlx5_1:x"}`), b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, text, graph []byte) {
 		var h hello

@@ -30,11 +30,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	colors, keys := []int{color}, []int{key}
 	if c.session != nil {
 		mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
-		everybody := make([]int, c.Size())
-		for r := range everybody {
-			everybody[r] = r
-		}
-		done := c.begin("split", everybody)
+		done := c.begin("split", c.everybody())
 		all, err := c.session.AllGather(ctx, mine)
 		done()
 		if err != nil {
@@ -61,7 +57,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		return nil, nil
 	}
 	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
-	return c.child(ctx, "split", c.broken, members, childID(c.id, count, color))
+	return c.child(ctx, "split", members, childID(c.id, count, color))
 }
 
 // childID is the id of the communicator that the count-th split of a parent makes of a colour.

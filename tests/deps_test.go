@@ -55,7 +55,7 @@ var may = map[string][]string{
 	"collective/gpu":            {"collective", "kernels", "kernels/cuda"},
 	"transport/verbs/internal/": {},
 	"kernels/cuda/internal/":    {},
-	"kernels/cuda/cudatest":     {"kernels/cuda"},
+	"kernels/cuda/cudatest":     {"kernels/cuda", "kernels/cuda/internal/cu"},
 
 	"comm/settings": {"github.com/pelletier/go-toml"},
 

@@ -162,7 +162,22 @@ func FuzzMatrix(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(read(f, s))
 	}
+	for _, s := range []string{
+		"", "# nothing\n", "\t\n", "x\ty\n", "\tGPU0\tGPU1\nGPU0\tX\tPIX\tSYS\n", "\tGPU0\tGPU1\nGPU0\tX\n", "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU1\tSYS\tX\n", "\tGPU0\tGPU1\nGPU0\tX\tNV\nGPU1\tNV2\tX\n",
+		"\x1b[4m\tGPU0\tGPU1\x1b[0m\nGPU0\tX\tPIX\nGPU1\tPIX\tX\x1b[", "        GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\nGPU0 X PHB 0-3 0 N/A\nGPU1 PHB X 0-3 0 N/A\n\nLegend:\nNIC Legend:\nNIC0: mlx5_0\n",
+		"\tGPU0\tNIC0\nGPU0\tX\tPIX\nNIC0\tPIX\tX\nNIC Legend:\n  NIC0: mlx5_0\n", "\tGPU0\tGPU0\nGPU0\tX\tX\n", "\tNIC0\tGPU0\nGPU0\tX\tX\n", "\tGPU1\nGPU1\tX\n", "\tGPU0\nGPU1\tX\n", "\tGPU0\nGPU0\tPIX\n", "\tGPU0\tGPU1\nGPU0\tX\tWHAT\nGPU1\tWHAT\tX\n",
+		"\tGPU0\tGPU1\nGPU0\tX\tN/A\nGPU1\tN/A\tX\n", "\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tx-y\tz\n", "\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t0-3\tz\n", "\tGPU0\tFOO\nGPU0\tX\tX\n", strings.Repeat("x", 2<<20),
+		"\tGPU0\tGPU1\nGPU0\tX\tPIX\n", "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU0\tX\tPIX\n",
+	} {
+		f.Add([]byte(s))
+	}
+	two := parseMatrix(f, "testdata/topo-matrix/rtx5090x2-phb.txt")
+	for _, s := range []string{" \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n", " \tGPU0\tGPU1\n GPU0\tX\tXYZ\n", " \tGPU0\tGPU9\n GPU0\tX\tOK\n", " \tGPU0\tGPU1\n GPU7\tX\tOK\n"} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		h := *two
+		_ = h.ReadP2P(bytes.NewReader(b))
 		g, err := ParseMatrix(bytes.NewReader(b))
 		if err != nil {
 			return

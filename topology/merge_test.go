@@ -133,6 +133,9 @@ func FuzzJSON(f *testing.F) {
 	for _, name := range []string{"grace-c2c.xml", "rocm-nps-xgmi-lonely-nic.xml", "vm-2core-nogpu.xml"} {
 		f.Add(write(f, parseXML(f, "testdata/topo-xml/"+name).WriteJSON))
 	}
+	for _, bad := range []string{"", "{", `{"nodes":[{"type":"XPU","parent":-1}]}`, `{"nodes":[],"p2p":[{"a":0,"b":1}]}`, `{"nodes":[],"nvlinks":[{"from":0,"to":1}]}`, `{"nodes":[{"type":"CPU","parent":0}]}`} {
+		f.Add([]byte(bad))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := ParseJSON(bytes.NewReader(b))
 		if err != nil || len(g.Nodes) > 100 {

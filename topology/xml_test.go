@@ -302,6 +302,14 @@ func FuzzXML(f *testing.F) {
 		`<system version="1">` + strings.Repeat("<pci>", 70), `<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink target="x" count="-1"/></gpu></pci></cpu></system>`,
 		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink tclass="0x068000" count="1"/><c2c bw="-1" count="2"/></gpu></pci></cpu></system>`,
 		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink tclass="0x068000" count="1"/><c2c bw="10" count="2"/></gpu><nic><net dev="1"/></nic></pci></cpu></system>`,
+		`<system version="1"><cpu numaid="0" affinity="x"/></system>`, `<system version="1"><cpu numaid="0"/><cpu numaid="0"/></system>`, `<system version="1"><cpu host_hash="x" numaid="0"/></system>`, `<system version="1"><cpu numaid="0"><pci busid="x"/></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="x"/></cpu></system>`, `<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400" link_speed="fast" link_width="x"/></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0"/><pci busid="0000:01:00.0"/></cpu></system>`, `<system version="1"><cpu numaid="0"><nic><net dev="x"/></nic></cpu></system>`, `<system version="1"><cpu numaid="0"><nic><net name="a" speed="x"/></nic></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><nic><net name="a"/><net name="a"/></nic></cpu></system>`, `<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="x"/></pci></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink target="0000:02:00.0" count="x"/></gpu></pci></cpu></system>`, `<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><c2c bw="x" count="1"/></gpu></pci></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink target="0000:02:00.0" count="1" tclass="y"/></gpu></pci></cpu></system>`, `<system version="1"><what/></system>`, `<other/>`, `<system version="1"><cpu numaid="0"><nvlink target="0000:02:00.0" count="1"/></cpu></system>`,
+		`<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"><nvlink target="0000:02:00.0" count="1" tclass="0x068001"/><nvlink target="0000:03:00.0" count="1" tclass="0x030200"/></gpu></pci></cpu></system>`,
+		`<system version="1">text</system>`, `<?xml version="1.0"?><!-- x --><system version="1">`,
 		`<system version="x">`, `<system><cpu numaid="y"/></system>`, `<system><nic/></system>`, `<system><net/></system>`, `<system><gpu/></system>`,
 	} {
 		f.Add([]byte(s))

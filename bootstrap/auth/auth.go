@@ -60,12 +60,14 @@ const (
 // It sets conn's deadline to [Timeout] from now and removes it before it returns. A failure is an [*Error]; conn is then
 // unusable and still the caller's to close.
 func Client(conn net.Conn, secret []byte, service string) error {
-	return prove(conn, secret, service, Timeout, client)
+	h := handshake{conn: conn, secret: secret, service: service}
+	return h.prove(Timeout, h.client)
 }
 
 // Server is the other half of [Client], for the end that accepted conn.
 func Server(conn net.Conn, secret []byte, service string) error {
-	return prove(conn, secret, service, Timeout, server)
+	h := handshake{conn: conn, secret: secret, service: service}
+	return h.prove(Timeout, h.server)
 }
 
 type role string
@@ -75,25 +77,19 @@ const (
 	server role = "server"
 )
 
-func prove(conn net.Conn, secret []byte, service string, timeout time.Duration, as role) error {
-	h := handshake{conn: conn, secret: secret, service: service}
-	if len(secret) == 0 {
+// prove plays one part in time.
+func (h *handshake) prove(timeout time.Duration, part func() error) error {
+	if len(h.secret) == 0 {
 		return h.fail(Broken, errors.New("the secret is empty"))
 	}
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := h.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return h.fail(Broken, err)
 	}
-	var err error
-	if as == client {
-		err = h.client()
-	} else {
-		err = h.server()
-	}
-	if err != nil {
+	if err := part(); err != nil {
 		return err
 	}
 	// It fails only on a connection that is closed by now, which the next use of it tells.
-	_ = conn.SetDeadline(time.Time{})
+	_ = h.conn.SetDeadline(time.Time{})
 	return nil
 }
 
@@ -102,7 +98,8 @@ type handshake struct {
 	conn    net.Conn
 	secret  []byte
 	service string
-	c, s    [nonceSize]byte // both nonces
+	named   func() (service string, ok bool) // a server's that learns the service in the middle; or nil
+	c, s    [nonceSize]byte                  // both nonces
 }
 
 func (h *handshake) client() error {
@@ -135,6 +132,13 @@ func (h *handshake) server() error {
 	}
 	if err := h.read(h.c[:]); err != nil {
 		return err
+	}
+	if h.named != nil {
+		service, ok := h.named()
+		if !ok {
+			return h.fail(Early, nil)
+		}
+		h.service = service
 	}
 	rand.Read(h.s[:])
 	mine := h.mac(server)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,44 +177,142 @@ func TestSilencePastTheTimeout(t *testing.T) {
 	})
 }
 
+// stranger says something while it hears so many bytes of the other, and hangs up.
+func stranger(n net.Conn, says []byte, hears int) error {
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		io.CopyN(io.Discard, n, int64(hears))
+	}()
+	_, err := n.Write(says)
+	<-heard
+	return err
+}
+
+// A gate that is not ready sends strangers away, and lets those in who know the secret once it is.
+func TestGateBeforeItIsReady(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	key := []byte("k")
+	g := &Gate{Secret: key, Ready: make(chan struct{}), Timeout: 2 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(ln, func(c net.Conn) { c.Write([]byte{42}); c.Close() }) }()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		return c
+	}
+	for _, says := range []string{"GET / HTTP/1.0\r\n\r\n", "", magic, magic + string(make([]byte, nonceSize))} {
+		c := dial()
+		io.WriteString(c, says)
+		_, err := io.ReadAll(c)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "%q is let be", says)
+	}
+	early := make(chan error, 1)
+	go func() {
+		c := dial()
+		if err := Client(c, key, "x"); err != nil {
+			early <- err
+			return
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		early <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	g.Service = "x"
+	close(g.Ready)
+	require.NoError(t, <-early)
+	ln.Close()
+	require.NoError(t, <-served)
+}
+
 // Whatever a stranger sends, a server answers with an error: never a panic, never success, never a wait past the end.
 func FuzzServer(f *testing.F) {
-	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
-	f.Add([]byte("GET"))
-	f.Add([]byte(magic))
-	f.Add([]byte(magic + "short"))
-	f.Add(append([]byte(magic), make([]byte, 64)...))
-	f.Add(append([]byte(magic), make([]byte, 200)...))
-	f.Fuzz(func(t *testing.T, says []byte) {
-		_, err := both(
-			func(n net.Conn) error {
-				go io.Copy(io.Discard, n)
-				_, err := n.Write(says)
-				return err
-			},
-			func(n net.Conn) error { return Server(n, []byte("k"), "x") },
-		)
-		require.Error(t, err)
+	words := []string{"GET / HTTP/1.0\r\n\r\n", "GET", magic, magic + "short", magic + string(make([]byte, 40)), magic + string(make([]byte, 64)), magic + string(make([]byte, 200))}
+	for hears := range words {
+		for _, says := range words {
+			f.Add([]byte(says), 40*hears)
+		}
+	}
+	f.Fuzz(func(t *testing.T, says []byte, hears int) {
+		synctest.Test(t, func(t *testing.T) {
+			_, err := both(
+				func(n net.Conn) error { return stranger(n, says, hears) },
+				func(n net.Conn) error { return Server(n, []byte("k"), "x") },
+			)
+			require.Error(t, err)
+		})
 	})
 }
 
 // The same of a server that does not know the secret.
 func FuzzClient(f *testing.F) {
-	f.Add([]byte("220 mail ESMTP\r\n"))
-	f.Add([]byte(magic))
-	f.Add([]byte(magic + "short"))
-	f.Add(append([]byte(magic), make([]byte, nonceSize)...))
-	f.Add(append([]byte(magic), make([]byte, nonceSize+macSize)...))
-	f.Add(append([]byte(magic), make([]byte, 200)...))
-	f.Fuzz(func(t *testing.T, says []byte) {
-		err, _ := both(
-			func(n net.Conn) error { return Client(n, []byte("k"), "x") },
-			func(n net.Conn) error {
-				go io.Copy(io.Discard, n)
-				_, err := n.Write(says)
-				return err
-			},
-		)
-		require.Error(t, err)
+	for _, hears := range []int{0, 39, 40, 41, 1000} {
+		for _, says := range []string{"220 mail ESMTP\r\n", magic, magic + "short", magic + string(make([]byte, nonceSize)), magic + string(make([]byte, nonceSize+macSize)), magic + string(make([]byte, 200))} {
+			f.Add([]byte(says), hears)
+		}
+	}
+	f.Fuzz(func(t *testing.T, says []byte, hears int) {
+		synctest.Test(t, func(t *testing.T) {
+			err, _ := both(
+				func(n net.Conn) error { return Client(n, []byte("k"), "x") },
+				func(n net.Conn) error { return stranger(n, says, hears) },
+			)
+			require.Error(t, err)
+		})
+	})
+}
+
+// mangled changes the byte at a place of what is written.
+type mangled struct {
+	net.Conn
+	at   int
+	mask byte
+}
+
+func (m *mangled) Write(b []byte) (int, error) {
+	b = bytes.Clone(b)
+	if m.at >= 0 && m.at < len(b) {
+		b[m.at] ^= m.mask
+	}
+	m.at -= len(b)
+	return m.Conn.Write(b)
+}
+
+// Two that know the secret, and somebody between them who changes a byte: neither takes the other for proven, unless nothing of what it
+// read was changed.
+func FuzzProof(f *testing.F) {
+	for ready := range byte(3) {
+		f.Add(0, byte(0), 0, byte(0), ready)
+		for _, at := range []int{0, 7, 8, 39, 40, 71, 72, 1000} {
+			f.Add(at, byte(1), 0, byte(0), ready)
+			f.Add(0, byte(0), at, byte(0x80), ready)
+		}
+	}
+	f.Fuzz(func(t *testing.T, atClient int, clients byte, atServer int, servers, ready byte) {
+		synctest.Test(t, func(t *testing.T) {
+			c, s := both(
+				func(n net.Conn) error { return Client(&mangled{n, atClient, clients}, []byte("k"), "x") },
+				func(n net.Conn) error {
+					h := handshake{conn: &mangled{n, atServer, servers}, secret: []byte("k"), service: "x"}
+					if ready %= 3; ready > 0 {
+						h.service, h.named = "", func() (string, bool) { return "x", ready == 1 }
+					}
+					return h.prove(Timeout, h.server)
+				},
+			)
+			if ready == 2 {
+				require.Error(t, c)
+				require.Error(t, s)
+				return
+			}
+			const hello, proof = len(magic) + nonceSize, macSize
+			toClient := servers != 0 && atServer >= 0 && atServer < hello+proof
+			toServer := clients != 0 && atClient >= 0 && atClient < hello+proof
+			nonce := clients != 0 && atClient >= 0 && atClient < hello // the server's proof is over it
+			require.Equal(t, toClient || nonce, c != nil, "%v", c)
+			require.Equal(t, toClient || toServer, s != nil, "%v", s)
+		})
 	})
 }

@@ -24,6 +24,8 @@ const (
 	Silent
 	// Left: it closed or reset the connection in the middle.
 	Left
+	// Early: it came before this side knew what it serves, and that took too long.
+	Early
 	// Broken: our own side could not begin (empty secret, connection already closed).
 	Broken
 )
@@ -39,6 +41,8 @@ func (k Kind) String() string {
 		return "silent"
 	case Left:
 		return "left"
+	case Early:
+		return "early"
 	case Broken:
 		return "broken"
 	}

@@ -26,6 +26,7 @@ const logEvery = 10 * time.Second
 type Gate struct {
 	Secret  []byte
 	Service string        // as for [Server]
+	Ready   chan struct{} // closed when Service is set; nil: it is. Who comes before is heard out, and waits if all is well
 	Pending int           // handshakes at once; 0 means DefaultPending. The oldest one is dropped for a newcomer
 	Timeout time.Duration // of one handshake; 0 means [Timeout]
 	Log     *slog.Logger  // nil: no log
@@ -40,6 +41,7 @@ func (g *Gate) Serve(ln net.Listener, handle func(net.Conn)) error {
 		limit:   g.Pending,
 		timeout: g.Timeout,
 		freed:   make(chan struct{}, 1),
+		over:    make(chan struct{}),
 		lastLog: map[Kind]logged{},
 	}
 	if s.limit <= 0 {
@@ -74,9 +76,15 @@ func (g *Gate) Serve(ln net.Listener, handle func(net.Conn)) error {
 		pause = 0
 		p := s.admit(conn)
 		wg.Go(func() {
-			err := prove(conn, g.Secret, g.Service, s.timeout, server)
+			h := handshake{conn: conn, secret: g.Secret}
+			if g.Ready == nil {
+				h.service = g.Service
+			} else {
+				h.named = func() (string, bool) { return s.service(p.since.Add(s.timeout)) }
+			}
+			err := h.prove(s.timeout, h.server)
 			if cut := s.release(p); cut && err == nil {
-				err = &Error{Kind: Silent, Peer: conn.RemoteAddr().String(), Service: g.Service}
+				err = &Error{Kind: Silent, Peer: conn.RemoteAddr().String(), Service: h.service}
 			}
 			if err != nil {
 				conn.Close()
@@ -94,6 +102,7 @@ type gateState struct {
 	limit   int
 	timeout time.Duration
 	freed   chan struct{} // one token: a place became free
+	over    chan struct{} // closed when nobody is let in any more
 
 	mu      sync.Mutex
 	pending []*pending // oldest first
@@ -143,6 +152,19 @@ func (s *gateState) admit(conn net.Conn) *pending {
 	}
 }
 
+// service returns what the gate serves, as soon as that is known and until the deadline.
+func (s *gateState) service(deadline time.Time) (name string, ok bool) {
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case <-s.gate.Ready:
+		return s.gate.Service, true
+	case <-late.C:
+	case <-s.over:
+	}
+	return "", false
+}
+
 // release removes p and reports whether it had been cut.
 func (s *gateState) release(p *pending) bool {
 	s.mu.Lock()
@@ -164,6 +186,7 @@ func (s *gateState) cutAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	close(s.over)
 	for _, p := range s.pending {
 		p.cut = true
 		p.conn.Close()

@@ -69,6 +69,9 @@ func (l *Lane) newShort(t *Task) *short {
 
 // advance goes on from the lane's program counter and reports whether it came to the end.
 func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
+	if l.pc == len(l.ops) { // folded before: the lane waits until what it lent was read
+		return true, nil
+	}
 	n, shared := l.size[0], s.lend && t.InShared
 	for ; l.pc < len(s.to); l.pc++ {
 		k := s.to[l.pc]

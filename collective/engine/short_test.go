@@ -74,6 +74,22 @@ func testShort(t *testing.T, kind collective.Kind, algorithm string, n int) {
 	}
 }
 
+// A lane whose short call is done but for the reading of what it lent comes back to it. It must not fold again: the views are given back,
+// and in place the destination is an operand.
+func TestShortFoldsOnce(t *testing.T) {
+	folds := 0
+	task := &Task{Fold: func(unsafe.Pointer, []unsafe.Pointer, int) { folds++ }}
+	l := &Lane{ops: make([]collective.Op, 1), size: []int{8}, elems: []int{1}}
+	s := &short{operand: []int{-1}, srcs: make([]unsafe.Pointer, 1)}
+	for range 3 {
+		done, err := s.advance(l, task)
+		require.NoError(t, err)
+		require.True(t, done)
+		require.Equal(t, 1, folds)
+		require.Equal(t, len(l.ops), l.pc)
+	}
+}
+
 func (c *testCall) run(t testing.TB, p *Port) {
 	holds := p.TryStart(&c.Call, 0, c.tasks...)
 	require.NoError(t, c.Wait(context.Background(), holds))

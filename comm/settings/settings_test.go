@@ -243,6 +243,12 @@ func FuzzFile(f *testing.F) {
 	f.Add("[[memory]]\nhugepage=1979-05-27T07:32:00Z")
 	f.Add("{\"memory\":{\"memory\":[{\"a\":1e999}]}}")
 	f.Add("a.b.c.d.e.f.g.h.i={j={k={l=1}}}")
+	f.Add("memory={memory={a=1,b={c=2}}}\n")
+	f.Add(strings.Repeat("#", 64<<10+1))
+	for _, bad := range []string{"a=", "a=1\na=2", "= 1", "[a\n", "a=\"\\q\"", "{", "{}", "{} x", "{\"a\"", "{\"a\":", "{\"a\":}", "{\"a\":1,", "{\"a\":1,\"a\":2}", "{a:1}", "{\"a\":{\"b\"", "{\"a\":[1,", "{\"a\":[1}",
+		"{\"a\":{\"b\":2}}", "{\"a\":2.5}", "{\"a\":9223372036854775808}", "{\"a\":null}", "{\"a\":1" + strings.Repeat(" ", 9), strings.Repeat("{\"a\":", 9) + "1" + strings.Repeat("}", 9), "{\"a\":{}", "{\"a\":{\"b\":1e999}}"} {
+		f.Add(bad)
+	}
 	folder := f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
 		file := filepath.Join(folder, "gccl")
@@ -270,6 +276,8 @@ func FuzzFile(f *testing.F) {
 func FuzzConf(f *testing.F) {
 	f.Add("NCCL_ALGO=ring\r\n# x\nNCCL_SOCKET_IFNAME=\"a b\" # c\n")
 	f.Add("export NCCL_IB_GID_INDEX = '3'\n=\n\xff=\xfe")
+	f.Add("NCCL_ALGO=ring # c\nNCCL_ALGO=#c\nNCCL_ALGO=a#b\nNCCL_ALGO=a\t#b\n")
+	f.Add("NCCL_ALGO=\"ring\nNCCL_ALGO='ring' x\nNCCL_ALGO='\nMY_KEY=1\nNCCL_ALGO=\"\"\nNCCL_ALGO=\"a\\\"b\"\nno equals sign\n")
 	folder := f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
 		file := filepath.Join(folder, "nccl.conf")

@@ -211,42 +211,48 @@ func ranged(r *cluster.Rank) {
 		if err := good(ctx, c, b, 1, 30, 64<<10); err != nil {
 			return err
 		}
-		for _, a := range listening(os.Getpid()) {
+		listeners := listening(os.Getpid())
+		report.Fact("listeners", int64(len(listeners)))
+		for _, a := range listeners {
 			_, port, _ := net.SplitHostPort(a)
 			if p, _ := strconv.Atoi(port); p < int(cfg.Ports.Low) || p > int(cfg.Ports.High) {
 				return fmt.Errorf("listens at %s, outside of %v", a, cfg.Ports)
 			}
-			report.Fact("listeners", 1)
 		}
 		return c.Barrier(ctx)
 	})
 }
 
-// TestUC25_PortRangeOfAJob: all listeners of a job, for meeting and for data, keep to the range; too few ports are an error that says how many are
-// needed.
+// TestUC25_PortRangeOfAJob: all listeners of a job, for meeting and for data, keep to the range; too few ports are an error that says how many
+// are needed. A rank listens at one port to meet others, and over TCP at one more for data; the root is the launch's own here. So four
+// ports do for four ranks in shared memory, and eight over TCP.
 func TestUC25_PortRangeOfAJob(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	low := 20_000 + rand.IntN(10_000)
 	for _, c := range []struct {
-		name          string
-		ranks, ports  int
-		joined, spoke int64
-	}{{"enough", 4, 12, 4, 0}, {"too few", 8, 4, 0, 1}} {
-		t.Run(c.name, func(t *testing.T) {
-			res := cluster.Run(t, cluster.Launch{Job: "ranged", Ranks: c.ranks, Env: []string{"GCCL_TRANSPORT=tcp", fmt.Sprintf("GCCL_PORT_RANGE=%d-%d", low, low+c.ports-1)}})
-			var joined, few int64
+		over         string
+		ranks, ports int
+		enough       bool
+	}{{"shm", 4, 4, true}, {"tcp", 4, 8, true}, {"shm", 8, 4, false}, {"tcp", 4, 7, false}, {"tcp", 8, 4, false}} {
+		t.Run(fmt.Sprintf("%s %d ranks %d ports", c.over, c.ranks, c.ports), func(t *testing.T) {
+			res := cluster.Run(t, cluster.Launch{Job: "ranged", Ranks: c.ranks, Env: []string{"GCCL_TRANSPORT=" + c.over, fmt.Sprintf("GCCL_PORT_RANGE=%d-%d", low, low+c.ports-1)}})
+			low += c.ports
+			var joined, few, listeners int64
 			for rank := range c.ranks {
 				n, _ := res.Fact("ports", rank, "joined")
 				joined += n
 				n, _ = res.Fact("ports", rank, "too few")
 				few += n
-				if c.joined > 0 {
-					n, _ = res.Fact("ports", rank, "listeners")
-					require.Positive(t, n, "rank %d listens nowhere", rank)
-				}
+				n, _ = res.Fact("ports", rank, "listeners")
+				listeners += n
 			}
-			require.Equal(t, c.joined, joined)
-			require.GreaterOrEqual(t, few, c.spoke, "nobody said that there are too few ports")
+			if c.enough {
+				require.Equal(t, int64(c.ranks), joined)
+				require.Equal(t, int64(c.ports), listeners, "every port is needed")
+			} else {
+				require.Zero(t, joined)
+				require.Positive(t, few, "nobody said that there are too few ports")
+			}
 		})
 	}
 }
@@ -264,7 +270,7 @@ func scanned(r *cluster.Rank) {
 		cfg := r.Config()
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		if r.Rank == 3 {
-			time.Sleep(2 * time.Second)
+			time.Sleep(3 * time.Second)
 		}
 		ctx, cancel := within()
 		defer cancel()
@@ -282,11 +288,11 @@ func scanned(r *cluster.Rank) {
 		if err := good(ctx, c, b, 1, 20, 256<<10); err != nil {
 			return err
 		}
-		for start := time.Now(); time.Since(start) < 3*time.Second; {
+		for start := time.Now(); time.Since(start) < 5*time.Second; {
 			if err := good(ctx, c, b, 2, 20, 256<<10); err != nil {
 				return err
 			}
-			x := []int64{int64(time.Since(start) / (3 * time.Second))} // all stop together
+			x := []int64{int64(time.Since(start) / (5 * time.Second))} // all stop together
 			if err := comm.AllReduce(ctx, c, x, x, 0); err != nil || x[0] > 0 {
 				return err
 			}
@@ -322,8 +328,8 @@ func (l *lineCounter) lines() int {
 	return l.n
 }
 
-// strangers does to a port what scanners do.
-func strangers(addr string, silent *[]net.Conn) {
+// strangers does to a port what scanners do. It leaves ten silent connections there.
+func strangers(addr string, silent *silences) {
 	hello := append([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}, make([]byte, 508)...)
 	for _, what := range [][]byte{nil, {0x47}, {1, 2, 3, 4, 5, 6, 7, 8}, []byte("GET / HTTP/1.0\r\n\r\n"), make([]byte, 1<<20), hello} {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
@@ -339,16 +345,47 @@ func strangers(addr string, silent *[]net.Conn) {
 		c.Close()
 	}
 	for range 10 {
-		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil && len(*silent) < 800 {
-			*silent = append(*silent, c)
+		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+			silent.keep(c)
 		}
 	}
 }
 
-// TestUC19_ScannedJob: scanners at every port of a job, while it meets and while it works, disturb nothing.
+// silences are connections on which nobody says anything, until the other end hangs up.
+type silences struct {
+	open    sync.WaitGroup
+	mu      sync.Mutex
+	now     int
+	most    int           // at once
+	longest time.Duration // that one was let be
+}
+
+func (s *silences) keep(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now >= 800 {
+		c.Close()
+		return
+	}
+	s.now++
+	s.most = max(s.most, s.now)
+	s.open.Go(func() {
+		began := time.Now()
+		c.SetReadDeadline(began.Add(patience))
+		c.Read(make([]byte, 1))
+		c.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.longest = max(s.longest, time.Since(began))
+		s.now--
+	})
+}
+
+// TestUC19_ScannedJob: scanners at every port of a job, while it meets and while it works, disturb nothing: the last rank joins in less than a
+// second, silent connections are hung up on after five, and each kind of stranger is one line in ten seconds.
 func TestUC19_ScannedJob(t *testing.T) {
 	p, path := newPage(t)
-	var silent []net.Conn
+	var silent silences
 	scans, ports := 0, map[string]bool{}
 	res := cluster.Run(t, cluster.Launch{Job: "scanned", Ranks: 4, Env: []string{"GCCL_TRANSPORT=tcp", pageVar + "=" + path},
 		Started: func(ps []*os.Process) {
@@ -361,20 +398,24 @@ func TestUC19_ScannedJob(t *testing.T) {
 					}
 				}
 			}
-			for _, c := range silent {
-				c.Close()
-			}
+			silent.open.Wait()
 		}})
-	t.Logf("%d scans of %d ports", scans, len(ports))
+	t.Logf("%d scans of %d ports; up to %d silent connections at once, for at most %v", scans, len(ports), silent.most, silent.longest)
 	require.GreaterOrEqual(t, len(ports), 8, "each rank listens for meeting and for data")
 	require.Greater(t, scans, 20)
+	require.Greater(t, silent.most, 200)
+	require.Less(t, silent.longest, 7*time.Second, "5 s, on a machine that is not loaded")
 	for rank := range 4 {
 		ms, _ := res.Fact("right", rank, "join ms")
 		lines, _ := res.Fact("close", rank, "log lines")
 		kib, _ := res.Fact("close", rank, "resident KiB")
 		t.Logf("rank %d: joined in %d ms, %d lines in its log, %d MiB resident", rank, ms, lines, kib>>10)
-		require.Less(t, ms, int64(10_000))
-		require.Less(t, lines, int64(100))
-		require.Less(t, kib, int64(256<<10))
+		if rank == 3 { // for which the others wait, three seconds
+			require.Less(t, ms, int64(1000))
+		}
+		require.Less(t, ms, int64(6000))
+		require.Positive(t, lines)
+		require.LessOrEqual(t, lines, int64(2*4*3), "two ports, four kinds of strangers, and not much more than ten seconds")
+		require.Less(t, kib, int64(128<<10))
 	}
 }

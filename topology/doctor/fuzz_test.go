@@ -48,6 +48,9 @@ func FuzzReadReport(f *testing.F) {
 	require.NoError(f, report(sound()).Write(&b))
 	f.Add(b.String())
 	f.Add(`{"version":1,"host":{"gpus":[{"bus":"0000:01:00.0","p2p":{"x":"OK"}}],"rdma":[{"ports":[{"number":-1}]}]},"system":{"rdma_limits":{"x":{}}}}`)
+	for _, bad := range []string{"", "{", `{"version":2}`, `{"version":1}`, `{"version":1,"host":{}}`, `{"version":"x"}`} {
+		f.Add(bad)
+	}
 	ours := report(bare())
 	f.Fuzz(func(t *testing.T, text string) {
 		theirs, err := ReadReport(strings.NewReader(text))

@@ -51,6 +51,10 @@ func ReadReport(from io.Reader) (*Report, error) {
 	if len(b) > maxReport {
 		return nil, errors.New("it is longer than 64 MiB; want the output of gccl doctor --json")
 	}
+	return parseReport(b)
+}
+
+func parseReport(b []byte) (*Report, error) {
 	var r Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("want the output of gccl doctor --json: %w", err)

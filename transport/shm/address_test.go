@@ -70,6 +70,16 @@ func FuzzAddress(f *testing.F) {
 		f.Add(b[:n:n])
 	}
 	f.Add(append(b[:len(b):len(b)], 0))
+	for _, edit := range []func(*address){
+		func(a *address) { a.size = minSegment - 4096 }, func(a *address) { a.size++ }, func(a *address) { a.pid = 0 },
+		func(a *address) { a.path = "not/absolute" }, func(a *address) { a.path = "/dev/shm/gccl-" }, func(a *address) { a.path += "\x00" },
+	} {
+		wrong := *someAddress()
+		edit(&wrong)
+		b, err := wrong.marshal()
+		require.NoError(f, err)
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {

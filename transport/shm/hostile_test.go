@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -57,8 +58,14 @@ func FuzzHostilePeer(f *testing.F) {
 			}
 			i := rng.IntN(2)
 			s := x[i].Stream(rng.IntN(2))
-			n := []int{0, 8, 48, 49, 3000}[rng.IntN(5)]
-			switch rng.IntN(8) {
+			n := []int{0, 8, 48, 49, 3000, 2 << 20}[rng.IntN(60)%6]
+			if n > len(out) { // too long: an error of its own
+				n = []int{8, 100, 2 << 20}[rng.IntN(3)]
+				long := make([]byte, n)
+				_, _ = s.Recv(1, bufOf(long))
+				continue
+			}
+			switch rng.IntN(9) {
 			case 0:
 				_, _ = s.Send(1, bufOf(out[:n]))
 			case 1:
@@ -78,6 +85,8 @@ func FuzzHostilePeer(f *testing.F) {
 				if word, _ := s.(transport.Awaiter).Awaits(); word != nil {
 					out[1] = byte(*word)
 				}
+			case 8:
+				_ = s.Release()
 			case 7:
 				us.lastLook = us.lastLook.Add(-liveness)
 				us.Progress()
@@ -88,6 +97,97 @@ func FuzzHostilePeer(f *testing.F) {
 		}
 	})
 }
+
+// FuzzLines: what the peer says of the next message, or of the one behind it, can be anything at all: four bytes of the script choose its number
+// and tag, its length, and where it is, from what is right and what is dangerous. The receiver gets bytes of the right number or an error.
+func FuzzLines(f *testing.F) {
+	add := func(script ...byte) {
+		for n := range byte(3) {
+			f.Add(script, n, false)
+			f.Add(script, n, true)
+		}
+	}
+	for number := range byte(5) {
+		add(number, 0, 0, 0)
+		add(0, 0, 0, 0, number, 1, 0, 0)
+	}
+	for length := range byte(9) {
+		for place := range byte(8) {
+			add(0, 0, length, place)
+		}
+	}
+	add(8, 0, 0, 0)                         // behind the next
+	add(0x20, 0, 0, 0)                      // the peer leaves
+	add(0x60, 0, 0, 0)                      // and has said nothing
+	add(0, 0, 0, 0, 0x20, 0, 0, 0)          // after one
+	add(0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // a view first
+	add(0x30, 0, 2, 2)                      // of what is taken back
+	add(0x80, 0, 0, 0)                      // the peer sleeps
+	f.Fuzz(func(t *testing.T, script []byte, n byte, checksum bool) {
+		o := testOptions()
+		o.Checksum = checksum
+		open := func() *Endpoint {
+			e, err := Open(Config{Dir: defaultDir, SegmentSize: 16 << 20}, o)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, e.Close()) })
+			return e
+		}
+		us, peer := open(), open()
+		x, y := pair(t, us, peer, 1)
+		ok, err := y.Stream(0).Send(1, bufOf(make([]byte, 8)))
+		require.True(t, ok)
+		require.NoError(t, err)
+		require.NoError(t, poll(us, func() (bool, error) { return x.Stream(0).Recv(1, bufOf(make([]byte, 8))) }))
+		s, ring := x.Stream(0).(*stream), y.Stream(0).(*stream).tx.ring
+		want := []int{8, 100, 3000}[n%3]
+		sum := uint64(0)
+		if checksum {
+			sum = uint64(checksumOf(make([]byte, want))) << 32
+		}
+		for ; len(script) >= 4 && s.err == nil; script = script[4:] {
+			lengths := []uint64{uint64(want) | sum, uint64(want) | farBit | sum, uint64(want) | farBit | lentBit | sum, uint64(want) | 1<<40, uint64(want) | farBit | 1<<40, 1, lengthMask, lengthMask | farBit, 0}
+			size := uint64(peer.seg.size)
+			places := []uint64{0, firstPieceAt, size / 2, size - uint64(want), size - uint64(want) + 1, size, math.MaxUint64 - 5, 1 << 63}
+			l := unsafe.Slice(line(ring, s.rx.seq+uint64(script[0]>>3&1)), 8)
+			l[2] = places[int(script[3])%len(places)]
+			l[1] = lengths[int(script[2])%len(lengths)]
+			number := uint32(s.rx.seq) + uint32(script[0]>>3&1) + []uint32{0, 1, 5, math.MaxUint32, 1 << 31}[script[0]%8%5]
+			if script[0]&0x40 == 0 {
+				atomic.StoreUint64(&l[0], uint64(number)<<32|uint64(1+script[1]))
+			}
+			leaves := func() {
+				if script[0]&0x20 != 0 {
+					_ = y.Close()
+					peer.Progress()
+				}
+			}
+			if script[0]&0x10 == 0 {
+				leaves()
+			}
+			if script[0]&0x80 != 0 {
+				peer.Arm()
+			}
+			buf := bufOf(make([]byte, want))
+			buf.Cold = script[0]&0x80 != 0
+			for range 130 { // a loss is looked for now and then
+				if script[0]&0x10 != 0 {
+					p, err := s.View(1, want)
+					if err != nil || p == nil {
+						continue
+					}
+					leaves()
+					_ = s.Release()
+				} else if ok, err := s.Recv(1, buf); !ok && err == nil {
+					continue
+				}
+				break
+			}
+			_ = s.Release()
+		}
+	})
+}
+
+func checksumOf(b []byte) uint32 { return checksum(unsafe.Pointer(unsafe.SliceData(b)), len(b)) }
 
 // scribble changes something in the used part of the peer's own segment: random
 // bytes, or words that are dangerous where they are offsets, counts or numbers,
@@ -113,11 +213,11 @@ func scribble(rng *rand.Rand, e *Endpoint, ring int64) {
 		}
 	case 1:
 		words := []uint64{0, 1, 63, 64, 4096, headerBytes, uint64(e.seg.size) - 64, uint64(e.seg.size) - 1, uint64(e.seg.size),
-			math.MaxInt64, math.MaxUint64, 1 << 63, uint64(rng.Int64N(e.seg.size)), uint64(rng.Int64N(e.seg.size)) / 64 * 64, 3000 | farBit, 8}
+			math.MaxInt64, math.MaxUint64, 1 << 63, uint64(rng.Int64N(e.seg.size)), uint64(rng.Int64N(e.seg.size)) / 64 * 64, 3000 | farBit, 3000 | farBit | lentBit, 8}
 		binary.LittleEndian.PutUint64(b[:8], words[rng.IntN(len(words))])
 		if rng.IntN(2) == 0 { // a message: its number and tag, its length, where it is
 			binary.LittleEndian.PutUint64(b[:8], uint64(rng.IntN(4))<<32|uint64(rng.IntN(2)))
-			binary.LittleEndian.PutUint64(b[8:], []uint64{8, 100, 3000, 3000 | farBit, lengthMask, lengthMask | farBit}[rng.IntN(6)])
+			binary.LittleEndian.PutUint64(b[8:], []uint64{8, 100, 3000, 3000 | farBit, lengthMask, lengthMask | farBit, 8 | lentBit, 3000 | farBit | lentBit}[rng.IntN(8)])
 			binary.LittleEndian.PutUint64(b[16:], words[rng.IntN(len(words))])
 		}
 	default:

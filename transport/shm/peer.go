@@ -86,7 +86,31 @@ func (p *peer) attach(own *Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", p.address.path, err)
 	}
-	o := own.opts
+	if err := h.agrees(own.opts, p.address); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(p.fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", p.address.path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size < int64(h.size) {
+		return fmt.Errorf("%s has %d bytes, and says %d: not a segment", p.address.path, st.Size, h.size)
+	}
+	p.size = int64(h.size)
+	p.base, err = unix.MmapPtr(p.fd, 0, nil, uintptr(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		p.base = nil
+		return fmt.Errorf("map %d bytes of %s (raise ulimit -v, or lower Config.SegmentSize): %w", p.size, p.address.path, err)
+	}
+	_ = unix.Madvise(p.bytes(0, p.size), unix.MADV_DONTDUMP)
+	if err := p.check(0, headerBytes); err != nil {
+		return err
+	}
+	return p.watch(own.address)
+}
+
+// agrees says what is wrong with the header of a segment at that address, as our options go.
+func (h *header) agrees(o transport.Options, at *address) error {
 	var sum uint32
 	if o.Checksum {
 		sum = 1
@@ -103,27 +127,13 @@ func (p *peer) attach(own *Endpoint) error {
 	} {
 		if f.mine != f.their {
 			return fmt.Errorf("%s is %d here and %d at the peer (pid %d on %q), and must be equal on all ranks: %w",
-				f.field, f.mine, f.their, p.address.pid, p.address.identity.HostName, transport.ErrMismatch)
+				f.field, f.mine, f.their, at.pid, at.identity.HostName, transport.ErrMismatch)
 		}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(p.fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", p.address.path, err)
+	if h.size != at.size {
+		return fmt.Errorf("%s says it has %d bytes, and its address %d: not a segment", at.path, h.size, at.size)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || h.size != p.address.size || st.Size < int64(h.size) {
-		return fmt.Errorf("%s has %d bytes, and says %d: not a segment", p.address.path, st.Size, h.size)
-	}
-	p.size = int64(h.size)
-	p.base, err = unix.MmapPtr(p.fd, 0, nil, uintptr(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
-	if err != nil {
-		p.base = nil
-		return fmt.Errorf("map %d bytes of %s (raise ulimit -v, or lower Config.SegmentSize): %w", p.size, p.address.path, err)
-	}
-	_ = unix.Madvise(p.bytes(0, p.size), unix.MADV_DONTDUMP)
-	if err := p.check(0, headerBytes); err != nil {
-		return err
-	}
-	return p.watch(own.address)
+	return nil
 }
 
 // watch finds out how the peer's death will be known.

@@ -176,8 +176,8 @@ func TestByteByByte(t *testing.T) {
 	}
 }
 
-// FuzzFrames lets a peer send any frames with valid headers. Nothing may panic,
-// hang or stage more than the window.
+// FuzzFrames lets a peer send any frames, most with valid headers, whole or in
+// two parts. Nothing may panic, hang or stage more than the window.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 8, 0, 8, 0, 0}, uint64(0))
 	f.Add([]byte{0, 0, 0, 8, 0, 8, 0, 0, 0, 1, 0, 8, 0, 8, 64, 0, 1, 0, 0, 0, 0, 0, 0, 3}, uint64(1))
@@ -188,25 +188,44 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 8, 9, 8, 0, 0}, uint64(0))                                   // credit for nothing
 	f.Add([]byte{0, 5, 0, 8, 0, 8, 0, 0}, uint64(0))                                   // out of order
 	f.Add([]byte{0x70, 0, 0, 0, 1, 0, 0, 0}, uint64(5))
+	f.Add([]byte("0\x00\x00\x14\x00\x14\x0000\x01\x00\x14\x00\x140000000000000\x140000"), uint64(152)) // a second one at another place, then asked for
+	for seed := range uint64(24) {
+		f.Add([]byte{0x50, 0, 0, 0, 0, 0, 0, 0}, seed)                                                                                                      // goodbye
+		f.Add([]byte{0x60, 0, 0, 0, 0, 0, 0, 0}, seed)                                                                                                      // no header
+		f.Add([]byte{4, 0, 0, 200, 0, 200, 0, 192, 0, 1, 0, 8, 0, 8, 255, 0x21, 4, 1, 0, 8, 0, 8, 255, 0x21}, seed)                                         // long ones, in parts
+		f.Add([]byte{8, 0, 0, 250, 0, 250, 0, 192, 0, 1, 0, 8, 0, 8, 0, 0}, seed)                                                                           // later than asked for
+		f.Add([]byte{0, 0, 0, 20, 0, 20, 0, 0, 0, 1, 0, 20, 0, 20, 1, 0, 0, 2, 0, 20, 0, 20, 2, 0, 0, 3, 0, 20, 0, 20, 3, 0, 0, 9, 0, 0, 0, 0, 4, 0}, seed) // some in their order
+		f.Add([]byte{0, 0, 0, 20, 0, 10, 0, 0, 0, 0, 9, 20, 0, 10, 0, 0}, seed)                                                                             // overlapping
+		f.Add([]byte{0, 0, 0, 20, 0, 20, 9, 0}, seed)                                                                                                       // at another place
+	}
 	f.Fuzz(func(t *testing.T, script []byte, seed uint64) {
-		o := transport.Options{Streams: 2, MaxMessage: 4096, Checksum: seed%4 == 3}
+		o := transport.Options{Streams: 2, MaxMessage: 32 << 10, Checksum: seed%4 == 3}
 		h := newHostile(t, o)
 		defer h.close()
 		r := rand.New(rand.NewPCG(seed, 0))
-		payload := make([]byte, 4096)
-		in, out := make([]byte, 4096), make([]byte, 100)
+		in, out := make([]byte, 32<<10), make([]byte, 100)
 		for len(script) >= 8 {
 			var s [8]byte
 			copy(s[:], script)
 			script = script[8:]
-			h.frame8(s, payload)
+			b := frame8(s)
+			if s[0]&8 != 0 { // asked for before it comes
+				h.c.Stream(0).Recv(0, bufOf(in[:int(s[3])*multiple(s)]))
+			}
+			if s[0]&4 != 0 {
+				cut := r.IntN(len(b))
+				unix.Write(h.fd, b[:cut]) // may be closed or full
+				h.c.Stream(r.IntN(2)).Recv(0, bufOf(in[:int(s[3])*multiple(s)]))
+				b = b[cut:]
+			}
+			unix.Write(h.fd, b)
 			for range 1 + r.IntN(3) {
 				st := h.c.Stream(r.IntN(2))
 				switch r.IntN(6) {
 				case 0:
-					st.Recv(0, bufOf(in[:r.IntN(3)*int(s[3])]))
+					st.Recv(0, bufOf(in[:r.IntN(2)*int(s[3])*multiple(s)]))
 				case 1:
-					st.View(0, int(s[3]))
+					st.View(0, int(s[3])*multiple(s))
 				case 2:
 					st.Release()
 				case 3:
@@ -222,21 +241,28 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// frame8 makes a frame of 8 bytes of a script.
-func (h *hostile) frame8(s [8]byte, payload []byte) {
-	length := int(s[5]) * (1 + int(s[7]>>6)*10)
+// frame8 makes a frame of 8 bytes of a script, or what is none.
+func frame8(s [8]byte) []byte {
 	f := header{
 		kind: kindPiece, stream: uint16(s[0] & 1), number: uint64(int64(int8(s[1]))), offset: uint32(s[2]),
-		bytes: uint32(s[3]) * (1 + uint32(s[7]>>6)*10), length: uint32(length), place: uint32(s[6]) << (s[7] >> 4 & 3 * 2), credit: uint32(s[4]),
-	}
-	if s[0]&0x70 == 0x70 {
-		f = header{kind: kindCredit, stream: f.stream, credit: f.credit}
-		length = 0
+		bytes: uint32(s[3]) * uint32(multiple(s)), length: uint32(s[5]) * uint32(multiple(s)), place: uint32(s[6]) * unit << (s[7] >> 4 & 2), credit: uint32(s[4]),
 	}
 	var b [headerSize]byte
+	switch s[0] & 0x70 {
+	case 0x50:
+		f = header{kind: kindBye}
+	case 0x60:
+		copy(b[:], s[1:])
+		return b[:]
+	case 0x70:
+		f = header{kind: kindCredit, stream: f.stream, credit: f.credit}
+	}
 	f.put(&b)
-	unix.Write(h.fd, append(b[:], payload[:min(length, len(payload))]...)) // may be closed or full
+	return append(b[:], make([]byte, f.length)...)
 }
+
+// multiple is by how much the lengths in 8 bytes of a script are too small.
+func multiple(s [8]byte) int { return 1 + int(s[7]>>6)*24 }
 
 // TestPlacesWrap starts streams just below the wraps of what the wire has 32 bits
 // for: the place in the stream and the count of consumed messages.

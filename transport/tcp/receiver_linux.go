@@ -123,6 +123,9 @@ func (s *stream) post(how int, tag uint32, n int, dst []byte) {
 // still on their way the copy is of no use and does no harm.
 func (s *stream) unstage(dst []byte, at int) {
 	staging := s.rx.staging
+	if staging == nil {
+		return // what came was refused, and the connection with it
+	}
 	dst = dst[:min(len(dst), len(staging))]
 	n := copy(dst, staging[at:])
 	copy(dst[n:], staging)

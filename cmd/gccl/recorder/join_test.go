@@ -56,6 +56,9 @@ func TestDecodeRefuses(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"Comm":"x","Size":2,"Rank":1,"Lanes":[{"Waits":0,"Lane":3}]}`))
+	for _, bad := range []string{"", "{", "[]", `{"Comm":"x","Size":2,"Rank":2}`, `{"What":1}`, `{"Size":-1}`} {
+		f.Add([]byte(bad))
+	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		r, err := Decode("f", bytes.NewReader(b))
 		if err == nil && r.Size < 100 {
