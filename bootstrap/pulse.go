@@ -8,7 +8,7 @@ import (
 // Defaults of [Config.Heartbeat] and [Config.SilentAfter].
 const (
 	DefaultHeartbeat   = 500 * time.Millisecond
-	DefaultSilentAfter = 5 * time.Second
+	DefaultSilentAfter = 4 * time.Second // what is left to five seconds is for all ranks to hear of it
 )
 
 // pulse tells who has been silent for too long. It is pure: the time, counted from any moment, is given to it.

@@ -263,10 +263,10 @@ func (f Fault) bound() time.Duration {
 	case Kill, KillTwo:
 		return 3 * time.Second // a second to know, and two for who only saw others close their connections
 	case Cut:
-		return 8 * time.Second // five seconds of silence
+		return 7 * time.Second // four seconds of silence
 	case Freeze:
 		if f.Lasts > shortFreeze {
-			return 8 * time.Second
+			return 7 * time.Second
 		}
 	}
 	return 0
