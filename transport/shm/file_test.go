@@ -69,7 +69,7 @@ func FuzzSegmentFile(f *testing.F) {
 
 // FuzzStat: what the kernel says of a process, whose name may hold anything.
 func FuzzStat(f *testing.F) {
-	for _, text := range []string{"", ")", "4242 (a) b) S 1", "1 (x) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 777 1", "1 (x) Z 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 777 1", "1 (x) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 -7 1"} {
+	for _, text := range []string{"", ")", "4242 (a) b) S 1", "1 (x) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 777 1", "1 (x) Z 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 777 1", "1 (x) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 -7 1", "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20000000000000000000"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

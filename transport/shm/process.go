@@ -54,7 +54,11 @@ func parseStart(stat []byte) (uint64, error) {
 	if len(f[0]) == 1 && (f[0][0] == 'Z' || f[0][0] == 'X') {
 		return 0, os.ErrNotExist // dead, only not waited for
 	}
-	return strconv.ParseUint(string(f[19]), 10, 64)
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("when a process began, in its stat: %w", err)
+	}
+	return start, nil
 }
 
 func pidNamespace() uint64 {
