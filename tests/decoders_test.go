@@ -28,8 +28,8 @@ var decoders = map[string][]string{
 		"receiver_linux.go verify", "sender_linux.go credit",
 	},
 	"transport/shm": {
-		"address.go parseAddress", "conn.go attach refresh", "layout.go find holds", "name.go parseName", "peer.go openPeer readHeader agrees", "process.go parseStart",
-		"receiver.go View Recv Release open verify wait none",
+		"address.go parseAddress", "conn.go attach refresh", "landing.go Landing landed", "layout.go find holds", "name.go parseName", "peer.go openPeer readHeader agrees", "process.go parseStart",
+		"receiver.go View Recv Release open verify wait other none",
 	},
 	"transport/verbs":   {"address.go parseAddress", "frame.go parse parseImmediate", "hello.go parseHello checkKey parseReply", "record.go parseRecord"},
 	"topology":          {"busid.go ParseBusID", "cpuset.go ParseCPUList ParseCPUMask", "json.go ParseJSON", "matrix.go newMatrix cell affinity", "p2p.go ReadP2P", "table.go readTable splitCells stripEscapes", "xml.go open pci gpu nvlink net link"},
