@@ -24,7 +24,7 @@ var decoders = map[string][]string{
 	"comm":           {"cause.go parseCause", "diagnose.go diagnose differs lateness", "family.go agree", "machine.go unpack", "places.go newPlaces", "state.go find findPair finished"},
 	"comm/settings":  {"conf.go parseConf unquote", "file.go parseFile toml json add number lookUp"},
 	"transport/tcp": {
-		"address.go parseAddress", "frame.go parse", "hello.go parseHello checkKey agree parseReply", "read_linux.go pump read take advancePiece begin place matches target",
+		"address.go parseAddress parseRail", "frame.go parse", "hello.go parseHello checkKey agree parseReply", "read_linux.go pump read take advancePiece begin place matches target",
 		"receiver_linux.go verify", "sender_linux.go credit",
 	},
 	"transport/shm": {

@@ -82,6 +82,13 @@ func FuzzAddress(f *testing.F) {
 	f.Add([]byte("gccl-udp"))
 	f.Add(append([]byte("gccl-tcp"), make([]byte, 40)...))
 	f.Add(address{at: netip.MustParseAddrPort("10.0.0.1:0"), instance: 1}.bytes())
+	rail := func(network string) railAt { return railAt{Rail{netip.MustParsePrefix(network), 2}, 8} }
+	several := address{at: netip.MustParseAddrPort("10.1.2.3:5"), flows: 1, instance: 7, rails: []railAt{rail("10.2.0.3/16"), rail("2001:db8::1/64")}}
+	f.Add(several.bytes())
+	f.Add(append(several.bytes(), 1))
+	f.Add(appendRail(several.bytes(), rail("127.0.0.1/8")))
+	f.Add(appendRail(several.bytes()[:addressPrefix], rail("10.1.2.3/16"))) // the first is no network
+	f.Add(append([]byte(addressMagic+"\xff"), make([]byte, 40)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := parseAddress(b)
 		if err != nil {
