@@ -88,11 +88,11 @@ func newHistory(seed uint64) *history {
 		case 1: // while they work, or agree after another death
 			f.at = time.Duration(rng.IntN(400_000)) * time.Microsecond
 		case 2: // around the time when silence is noticed
-			f.at = 4500*time.Millisecond + time.Duration(rng.IntN(1500))*time.Millisecond
+			f.at = 3500*time.Millisecond + time.Duration(rng.IntN(1500))*time.Millisecond
 		}
 		f.until = f.at + 10*time.Second + time.Duration(rng.IntN(10_000))*time.Millisecond
 		if f.kind == pause {
-			f.until = f.at + time.Duration(rng.IntN(3500))*time.Millisecond
+			f.until = f.at + time.Duration(rng.IntN(2500))*time.Millisecond
 		}
 		h.fault = append(h.fault, f)
 	}

@@ -53,7 +53,7 @@ func TestSilentRankIsGivenUp(t *testing.T) {
 						got := fates(s[r], bootstrap.DefaultSilentAfter+bootstrap.DefaultHeartbeat)
 						if assert.Len(t, got, 1) {
 							assert.Equal(t, bootstrap.Dead, got[silent].Status)
-							assert.Regexp(t, `^silent for 5\.\ds \(frozen or cut off\)$`, got[silent].Reason)
+							assert.Regexp(t, `^silent for 4\.\ds \(frozen or cut off\)$`, got[silent].Reason)
 						}
 						_, err := s[r].AllGather(bg, nil)
 						assert.ErrorIs(t, err, bootstrap.ErrDead)
@@ -68,7 +68,7 @@ func TestSilentRankIsGivenUp(t *testing.T) {
 					case notice = <-s[silent].Aborted():
 					case <-time.After(time.Minute):
 					}
-					assert.Contains(t, notice.Reason, "it gave this rank up: silent for 5.")
+					assert.Contains(t, notice.Reason, "it gave this rank up: silent for 4.")
 					for _, err := range []error{
 						s[silent].Barrier(bg), s[silent].Send(bg, 0, 1, nil),
 						func() error { _, err := s[silent].Agree(bg); return err }(),
