@@ -42,6 +42,9 @@ type Config struct {
 	// RDMADevice is a filter in the syntax of GCCL_RDMA_DEVICE: which ports of which RDMA devices to use, all at once. Empty: the first
 	// active port.
 	RDMADevice string
+	// RDMAPin binds all threads of the process, for good, to the processors near the RDMA port that it uses, of those that it may use: whoever
+	// waits polls the port.
+	RDMAPin bool
 	// NoRDMAFallback makes a connection whose last QP has failed an error; else it goes on over TCP until one works again. It must be
 	// equal on all ranks.
 	NoRDMAFallback bool
@@ -110,6 +113,7 @@ var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 //	GCCL_NET_GDR_LEVEL   how far from a network port that uses their memory
 //	GCCL_TOPO_FILE       a topology file, GCCL_TOPO_DUMP_FILE one to write
 //	GCCL_RDMA_DEVICE     filter of RDMA devices and ports: mlx5_0, =mlx5_0:1,mlx5_1:1, ^mlx5_bond
+//	GCCL_RDMA_PIN        run near the RDMA port
 //	GCCL_QP_COUNT, GCCL_QP_BUDGET, GCCL_GID_INDEX, GCCL_MTU, GCCL_TRAFFIC_CLASS, GCCL_SERVICE_LEVEL, GCCL_PKEY, GCCL_IB_TIMEOUT,
 //	GCCL_IB_RETRY_CNT, GCCL_RDMA_FALLBACK, GCCL_CQ_MODERATION, GCCL_POOL_SIZE_GB, GCCL_CHUNK_SIZE_MB, GCCL_HUGEPAGE   see verbs.Config
 //	GCCL_CPU             avx2, generic: the kernels that fold host memory
@@ -160,7 +164,7 @@ func (c Config) or(e Config) Config {
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
 	c.Logger = cmp.Or(c.Logger, e.Logger)
 	c.Checksum = c.Checksum || e.Checksum
-	c.NoRDMAFallback = c.NoRDMAFallback || e.NoRDMAFallback
+	c.NoRDMAFallback, c.RDMAPin = c.NoRDMAFallback || e.NoRDMAFallback, c.RDMAPin || e.RDMAPin
 	if c.Hook == nil {
 		c.Hook = e.Hook
 	}

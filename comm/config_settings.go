@@ -96,6 +96,7 @@ func table() []setting {
 		number(whole("qp_count", "GCCL_QP_COUNT", 1, 32), "NCCL_IB_QPS_PER_CONNECTION", "1", func(c *Config, n int) { c.RDMA.QPs = n }),
 		number(whole("qp_budget", "GCCL_QP_BUDGET", 1, 1<<24), "", "what the device has", func(c *Config, n int) { c.RDMA.Budget = n }),
 		{settings.Setting{Name: "rdma_fallback", Env: "GCCL_RDMA_FALLBACK", Kind: settings.Switch, Default: "true"}, func(c *Config, text string) { c.NoRDMAFallback = text == "false" }},
+		flag("rdma_pin", "GCCL_RDMA_PIN", func(c *Config, on bool) { c.RDMAPin = on }),
 		flag("cq_moderation.enable", "GCCL_CQ_MODERATION", func(c *Config, on bool) { c.RDMA.Moderation.On = on }),
 		number(whole("cq_moderation.period_us", "GCCL_CQ_MODERATION_PERIOD_US", 0, 0xffff), "", "10", func(c *Config, n int) { c.RDMA.Moderation.Period = uint16(n) }),
 		number(whole("cq_moderation.count", "GCCL_CQ_MODERATION_COUNT", 0, 0xffff), "", "16", func(c *Config, n int) { c.RDMA.Moderation.Count = uint16(n) }),

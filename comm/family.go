@@ -147,6 +147,9 @@ func (f *family) open(at listenAt) (hello, error) {
 				return h, err
 			}
 		}
+		if cfg.RDMAPin && r.Near == nil {
+			r.Near = func(device string, port int) []int { return nearPort(graph, device, port, processors()) }
+		}
 		if r.Slot == 0 && cfg.Size > 4 {
 			r.Slot = 16 << 10 // pinned, for every connection
 		}

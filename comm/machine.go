@@ -91,6 +91,16 @@ func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, er
 	return func(device string, port int) bool { return device == nic.Name && port == nic.Port }, nil
 }
 
+// nearPort is the processors near an RDMA port, of those that this process may use; none if the topology does not know the port.
+func nearPort(g *topology.Graph, device string, port int, may []int) []int {
+	for _, id := range g.Nets() {
+		if n := g.Nodes[id].Net; n != nil && n.Name == device && n.Port == port {
+			return g.Pin(id, topology.Known(topology.CPUSetOf(may...))).CPUs.List()
+		}
+	}
+	return nil
+}
+
 func readTopology(name string) (*topology.Graph, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -143,6 +143,21 @@ func TestTreesAreTheTopologys(t *testing.T) {
 	}
 }
 
+// TestProcessorsNearPort: who is to run near its RDMA port gets the processors of its NUMA node that it may use, or stays where it is.
+func TestProcessorsNearPort(t *testing.T) {
+	g := topology.Discover(topologytest.TwoSockets(), topology.Unknown[[]topology.GPUFacts]("none")).Graph()
+	var all []int
+	for n := range 16 {
+		all = append(all, n)
+	}
+	require.Equal(t, all[:8], nearPort(g, "mlx5_0", 1, all))
+	require.Equal(t, all[8:], nearPort(g, "mlx5_1", 1, all))
+	require.Equal(t, []int{9}, nearPort(g, "mlx5_1", 1, []int{0, 9}))
+	require.Equal(t, []int{0, 3}, nearPort(g, "mlx5_1", 1, []int{0, 3}))
+	require.Empty(t, nearPort(g, "mlx5_1", 2, all))
+	require.Empty(t, nearPort(g, "mlx5_10", 1, all))
+}
+
 func TestGPUsThatMustNotUseEachOther(t *testing.T) {
 	g := withUUIDs(topology.Discover(topologytest.TwoSockets(), topology.Unknown[[]topology.GPUFacts]("none")).Graph())
 	all := on(t, "x", g, "a", "b", "c", "d", "nosuch")

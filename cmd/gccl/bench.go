@@ -46,7 +46,7 @@ machine. The short flags mean what they mean in nccl-tests, as do sizes: of an a
 receives, of a reduce_scatter what it gives. Inputs are rewritten before each timed call, every element of
 the checked calls is compared, and the exit status is 1 if one was wrong.
 
-One connection alone, without collectives, is what write_bw, write_lat and send_lat measure.`,
+One connection alone, without collectives, is what write_bw, write_lat, send_lat, read_bw and atomic_lat measure.`,
 		Example: `  gccl bench all_reduce -b 8 -e 64M -f 4
   gccl bench all_reduce -d all -o all -b 1M -e 1M --ranks 4 --transport tcp
   gccl bench alltoall -b 1K -e 1G -f 2 --json rows.jsonl`,

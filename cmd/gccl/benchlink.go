@@ -28,15 +28,17 @@ import (
 func benchLinks() (all []*cobra.Command) {
 	for _, c := range []struct {
 		name, short string
-		latency     bool
+		kind        bench.LinkKind
 	}{
-		{"write_bw", "Measure the bandwidth of one connection, as perftest's ib_write_bw does", false},
-		{"write_lat", "Measure the latency of one connection, as perftest's ib_write_lat does", true},
-		{"send_lat", "The same as write_lat: a connection has one way for short messages", true},
+		{"write_bw", "Measure the bandwidth of one connection, as perftest's ib_write_bw does", bench.WriteBW},
+		{"write_lat", "Measure the latency of one connection, as perftest's ib_write_lat does", bench.WriteLat},
+		{"send_lat", "The same as write_lat: a connection has one way for short messages", bench.WriteLat},
+		{"read_bw", "Measure the bandwidth of reading a peer's memory, as perftest's ib_read_bw does", bench.ReadBW},
+		{"atomic_lat", "Measure the latency of adding to a peer's memory, as perftest's ib_atomic_lat does", bench.AtomicLat},
 	} {
-		link := bench.Link{Latency: c.latency, Sizes: []int{8}}
+		link := bench.Link{Kind: c.kind, Sizes: []int{8}}
 		size, every := int64(8), false
-		if !c.latency {
+		if !c.kind.Latency() {
 			size = 64 << 10
 		}
 		var transport string
@@ -64,8 +66,10 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 			},
 		}
 		flags := cmd.Flags()
-		flags.VarP(sizeFlag(&size, bench.FormatSize(size)), "size", "s", "bytes of a message")
-		flags.BoolVarP(&every, "all", "a", false, "all sizes from 2 to 8M")
+		if c.kind != bench.AtomicLat {
+			flags.VarP(sizeFlag(&size, bench.FormatSize(size)), "size", "s", "bytes of a message")
+			flags.BoolVarP(&every, "all", "a", false, "all sizes from 2 to 8M")
+		}
 		flags.VarP(intFlag(&link.Iters, 1, "1000"), "iters", "n", "messages")
 		flags.VarP(intFlag(&link.Warmup, 0, "100"), "warmup", "w", "messages before them")
 		flags.VarP(intFlag(&depth, 4, "128"), "tx-depth", "t", "verbs: messages of up to 64K on their way, a power of two up to 256")

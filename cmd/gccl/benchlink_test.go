@@ -47,6 +47,11 @@ func TestBenchOfALink(t *testing.T) {
 	for _, args := range [][]string{{"-s", "1G"}, {"--transport", "shm"}, {"-n", "0"}, {"64K"}} {
 		require.Equal(t, 2, command(t, nil, append([]string{"bench", "write_lat"}, args...)...).code, "%v", args)
 	}
+	for _, kind := range []string{"read_bw", "atomic_lat"} {
+		o := command(t, nil, "bench", kind, "--transport", "tcp", "-n", "5", "-w", "0")
+		require.NotZero(t, o.code)
+		require.Contains(t, o.stderr, "tcp has no one-sided operations")
+	}
 	o := command(t, []string{"GCCL_RDMA_DEVICE==none"}, "bench", "write_lat")
 	require.NotZero(t, o.code)
 	require.Contains(t, o.stderr, "verbs: ")

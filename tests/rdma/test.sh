@@ -17,6 +17,9 @@ for p in '"$packages"'; do
 	(cd "$p" && exec "$0/$(basename "$p").test" -test.timeout '"$limit"'s $only "$@") && echo "ok $p" || { echo "FAIL $p"; status=1; }
 done
 GCCL_TRANSPORT=verbs "$0/gccl" bench all_reduce -b 8 -e 64K -f 16 -n 5 && echo "ok bench" || { echo "FAIL bench"; status=1; }
+for link in write_bw write_lat send_lat read_bw atomic_lat; do
+	"$0/gccl" bench $link -n 200 -w 0 && echo "ok $link" || { echo "FAIL $link"; status=1; }
+done
 exit $status'
 export GCCL_REQUIRE=verbs
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then

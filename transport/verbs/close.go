@@ -71,6 +71,9 @@ func (e *endpoint) release() error {
 		}
 	}
 	e.watchers.Wait()
+	if e.cache != nil {
+		errs = append(errs, e.cache.close())
+	}
 	if e.pool != nil {
 		errs = append(errs, e.pool.close())
 	}

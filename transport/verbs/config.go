@@ -22,6 +22,9 @@ type Config struct {
 	// Budget is how many QPs the endpoint may have at once; beyond, the connections that were idle for longest are parked: their QPs
 	// and memory go, and come again when somebody sends or receives. It is exceeded where too few are idle. Zero: what the device has.
 	Budget int
+	// Near, when set, is asked for the processors near the first of our ports, and all threads of the process are bound to them, for good:
+	// whoever waits polls. None: they are left where they are.
+	Near func(device string, port int) []int
 	// GIDIndex is the index of our GID. Nil: by rule, which the package comment has.
 	GIDIndex *int
 	// MTU bounds the path MTU, in bytes: 256, 512, 1024, 2048 or 4096. Zero: only the ports do.
@@ -31,13 +34,14 @@ type Config struct {
 	Addr netip.Addr
 	// Ports are the first and the last TCP port to try. Zero: any free port.
 	Ports [2]uint16
-	// Slot is the size of the pieces that messages travel in, in bytes: a power of two from 1 KiB to 1 MiB. Zero: 64 KiB.
+	// Slot is the memory that a short piece of a message takes, in bytes: a power of two from 1 KiB to 1 MiB. Zero: 64 KiB.
 	Slot int
-	// Slots is how many pieces of a stream may wait for their reader: a power of two from 4 to 256. Zero: 8. A connection holds
+	// Slots is how many short pieces of a stream may wait for their reader, and four times what a long one takes at most: a power of two from
+	// 4 to 256. Zero: 8. A connection holds
 	// 2 × Streams × Slots × (Slot + 64) bytes of pinned memory.
 	Slots int
 	// Chunk is how much memory is mapped and registered at once, for several connections, in bytes; the first one when the endpoint
-	// opens. Zero: what one connection takes. Pool bounds all of it; zero: no bound. HugePages takes 2 MiB pages, which the
+	// opens. Zero: what one connection takes. Pool bounds all of it, and by itself what users register; zero: no bound. HugePages takes 2 MiB pages, which the
 	// administrator must have set aside (vm.nr_hugepages).
 	Chunk     int64
 	Pool      int64

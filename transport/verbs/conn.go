@@ -30,6 +30,8 @@ type conn struct {
 	park     park
 	place    int // in endpoint.conns
 
+	one oneSided
+
 	lost      error // nothing more will be sent or arrive
 	resetting bool  // a Hook broke the connection before there was one
 	closed    bool  // by our user
@@ -56,7 +58,7 @@ func (c *conn) Peer() string {
 
 // Met reports whether anything came that only the peer's user can have sent.
 func (c *conn) Met() bool {
-	return c.link != nil && slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived > 0 || l.credit > 0 || l.ends })
+	return c.link != nil && slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived.count > 0 || l.credit > 0 || l.ends })
 }
 
 func (c *conn) wrap(op string, err error) error {
@@ -189,7 +191,7 @@ func (c *conn) credits() (any bool) {
 		}
 		i := bits.TrailingZeros64(owing)
 		lane := &c.link.lanes[i]
-		lane.told = lane.consumed
+		lane.told = lane.free()
 		q.say(immediate(immCredit, i, lane.told), 0)
 		c.toCredit &^= 1 << i
 		any = true

@@ -111,7 +111,7 @@ func (l *link) watch() {
 }
 
 func (l *link) frames() error {
-	most := uint32(headerSize + l.e.config.Slot)
+	most := uint32(headerSize + l.e.config.holds(l.e.config.most()))
 	for {
 		var head [detourHeader]byte
 		if _, err := io.ReadFull(l.socket, head[:]); err != nil {
@@ -136,8 +136,13 @@ func (l *link) arriveFrame(imm uint32, b []byte) {
 	}
 	if kind, stream, count := parseImmediate(imm); kind == immPiece && stream < len(l.lanes) && len(b) >= headerSize {
 		n := &l.lanes[stream]
-		if ahead := uint64((count - uint32(n.consumed)) & countMask); ahead < uint64(l.e.config.Slots) && !n.has(n.consumed+ahead, uint64(l.e.config.Slots-1)) {
-			copy(l.rx[l.slot(stream, n.consumed+ahead):], b)
+		slot := n.consumed + uint64((count-uint32(n.consumed))&countMask)
+		if c := &l.e.config; slot-n.told < uint64(c.Slots) && !n.arrived.has(slot, c.mask()) {
+			if room := c.holds(c.toEnd(slot)); len(b)-headerSize > room {
+				l.fail(fmt.Errorf("%w: a frame with a piece of %d bytes, where there is room for %d", transport.ErrCorrupt, len(b)-headerSize, room))
+				return
+			}
+			copy(l.rx[l.slot(stream, slot):], b)
 		}
 	}
 	if err := l.arrive(imm); err != nil {
@@ -146,9 +151,4 @@ func (l *link) arriveFrame(imm uint32, b []byte) {
 	if l.conn != nil {
 		l.conn.enlist()
 	}
-}
-
-// has reports whether a slot was written already.
-func (n *lane) has(slot, mask uint64) bool {
-	return slot < n.arrived || n.early[slot&mask/64]&(1<<(slot&mask%64)) != 0
 }

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -25,7 +26,7 @@ func TestFramesOfADetour(t *testing.T) {
 	imm := immediate(immPiece, 1, 0)
 	l.arriveFrame(imm, slot)
 	require.NoError(t, l.failed)
-	require.EqualValues(t, 1, l.lanes[1].arrived)
+	require.EqualValues(t, 1, l.lanes[1].arrived.count)
 	require.Equal(t, slot, l.rx[l.slot(1, 0):][:len(slot)])
 	l.broke = true // as when a QP has failed: it may come again, and whoever reads the slot must not see it change
 	slot[headerSize] = 'O'
@@ -34,6 +35,16 @@ func TestFramesOfADetour(t *testing.T) {
 	require.EqualValues(t, 'o', l.rx[l.slot(1, 0)+headerSize])
 	l.arriveFrame(immediate(immPiece, 2, 0), slot)
 	require.ErrorIs(t, l.failed, transport.ErrCorrupt)
+
+	l = bare(2)
+	before := bytes.Clone(l.rx)
+	long := make([]byte, headerSize+l.e.config.holds(1)+1)
+	h = header{bytes: uint32(len(long)), length: uint32(len(long) - headerSize)}
+	h.put(long)
+	l.arriveFrame(immediate(immPiece, 0, 7), long) // the last slot of its lane
+	require.ErrorIs(t, l.failed, transport.ErrCorrupt)
+	require.ErrorContains(t, l.failed, "room for 1024")
+	require.Equal(t, before, l.rx, "the other lane's slots are as they were")
 
 	frame := func(n uint32, body int) []byte {
 		b := binary.BigEndian.AppendUint32(nil, imm)
@@ -46,7 +57,7 @@ func TestFramesOfADetour(t *testing.T) {
 	}{
 		"end":         {true, nil, io.EOF},
 		"no fallback": {false, frame(0, 0), transport.ErrCorrupt},
-		"too long":    {true, frame(headerSize+1<<10+1, 0), transport.ErrCorrupt},
+		"too long":    {true, frame(headerSize+2*(1<<10+64)-64+1, 0), transport.ErrCorrupt},
 		"too short":   {true, frame(headerSize-1, 0), transport.ErrCorrupt},
 		"cut":         {true, frame(headerSize, 5), io.ErrUnexpectedEOF},
 	} {
@@ -73,7 +84,7 @@ func TestTrafficGoesOnOverTCP(t *testing.T) {
 		e := &endpoint{ctx: ctx, epoll: -1, event: -1, config: Config{Slot: 1 << 10, Slots: 8, Fallback: true, Log: slog.New(slog.DiscardHandler)}}
 		e.options = transport.Options{Streams: 2, MaxMessage: 1 << 20}
 		half := e.config.layout(2)
-		l := &link{e: e, live: 1, half: half, socket: socket, memory: block{bytes: make([]byte, 2*half)}, lanes: []lane{{by: make([]uint8, 8)}, {by: make([]uint8, 8)}}}
+		l := &link{e: e, live: 1, half: half, socket: socket, memory: block{bytes: make([]byte, 2*half)}, lanes: []lane{newLane(8), newLane(8)}}
 		l.rx, l.tx = l.memory.bytes[:half], l.memory.bytes[half:]
 		l.queues = []*queue{{link: l, nic: &nic{}, sq: 64, ours: record{addr: l.memory.addr()}}}
 		c := newConn(e, transport.Key{Comm: 1, Self: int32(i), Peer: int32(1 - i)}, address{})

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -94,8 +95,14 @@ func TestUC51_SoftRoCE(t *testing.T) {
 	}
 }
 
-// TestUC101_DataBeforeFlag: whoever is told of a message sees all its bytes, whatever was in the slot before.
+// TestUC101_DataBeforeFlag: whoever is told of a message, by its seal or by its completion, sees all its bytes, whatever was in the slot before.
 func TestUC101_DataBeforeFlag(t *testing.T) {
+	for _, n := range []int{sealMost, 4 << 10} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { dataBeforeFlag(t, n) })
+	}
+}
+
+func dataBeforeFlag(t *testing.T, n int) {
 	needDevices(t, 1)
 	c := small()
 	c.QPs = 2 // which overtake one another
@@ -107,7 +114,6 @@ func TestUC101_DataBeforeFlag(t *testing.T) {
 	if testing.Short() {
 		times = 300
 	}
-	const n = 4 << 10
 	b := make([]byte, n)
 	from, to := d.conns[0].Stream(0), d.conns[1].Stream(0)
 	sent := 0
@@ -215,10 +221,14 @@ func TestConnectCycles(t *testing.T) {
 	}
 	before, beforeFiles, beforePinned := objects(), files(), pinned()
 	require.Contains(t, beforePinned, "VmPin")
-	times := 40
+	times := 300
+	if testing.Short() {
+		times = 40
+	}
 	if os.Getenv("GCCL_TEST_FULL") != "" {
 		times = 10_000
 	}
+	began := time.Now()
 	o := testOptions()
 	c := small()
 	c.Slot, c.Slots, o.MaxMessage = 1<<10, 4, 1<<10
@@ -245,6 +255,9 @@ func TestConnectCycles(t *testing.T) {
 				first = eps[0].Stats().Memory + eps[1].Stats().Memory
 			}
 			d.until("the connections to be over", func() bool { return d.eps[0].qps()+d.eps[1].qps() == 0 })
+			if k%1000 == 999 {
+				t.Logf("%d connections made and closed in %v", k+1, time.Since(began))
+			}
 			require.LessOrEqual(t, eps[0].Stats().Memory+eps[1].Stats().Memory, first)
 		}
 		require.LessOrEqual(t, d.eps[0].nics[0].cq.Entries(), 4*firstCQ, "the completion queue did not grow with the number of connections made")
@@ -252,6 +265,7 @@ func TestConnectCycles(t *testing.T) {
 	require.Equal(t, before, objects())
 	require.LessOrEqual(t, files(), beforeFiles)
 	require.Equal(t, beforePinned, pinned())
+	t.Logf("%d connections made and closed in %v: %s", times, time.Since(began), before)
 }
 
 // TestUC40_Memlock: where too little memory may be pinned the error says so, with the limit and what to set.

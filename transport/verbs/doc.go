@@ -26,34 +26,38 @@
 // # Slots
 //
 // Each end of a connection has Slots slots for every stream in either direction: pinned memory out of the endpoint's pool, which is
-// mapped for that alone, never Go's heap. A message is cut into pieces of Slot bytes. A piece is copied into a slot of the sender's and
-// written into the same slot of the receiver's by one WRITE_WITH_IMM, inline if it is short. Before its bytes a slot has 48 others,
+// mapped for that alone, never Go's heap. A message is cut into pieces, each of one slot or of several in a row, a quarter of them at most. A
+// piece is copied into the sender's slots and written into the same ones of the receiver's by one WRITE_WITH_IMM, inline if it is short. A
+// message that comes while others are under way is one piece where there is room for it; one that begins alone begins with a short piece, and
+// each is as long as all before it, so that the copies at both ends hide behind what is under way. Before its bytes a piece has 48 others,
 // little-endian:
 //
-//	 0  8  number of the message in its stream
-//	 8  4  tag
-//	12  4  bytes of the message
-//	16  4  offset of this piece
-//	20  4  length of this piece
-//	24  4  CRC-32C of this piece, with Options.Checksum
-//	28  4  credit: slots of this stream that the sender has read itself, modulo 2^32
-//	32  8  how often the slots of the stream have been written, this time included
-//	40  8  0
+//	 0  4  seal: CRC-32C of all that follows, of a piece of up to 80 bytes; 0 of a longer one
+//	 4  4  CRC-32C of this piece, with Options.Checksum
+//	 8  8  number of the message in its stream
+//	16  4  tag
+//	20  4  bytes of the message
+//	24  4  offset of this piece
+//	28  4  length of this piece
+//	32  4  credit: slots of this stream that the sender has read itself, modulo 2^32
+//	36  4  0
+//	40  8  how often the slots of the stream have been written, this time included
 //
-// The completion that the immediate makes at the receiver is the flag: it is the only thing of which the InfiniBand specification says
-// that the data is there when it is. A flag in the data would come first where the order of writes is relaxed; the count of writes is
-// a hint for who spins (transport.Awaiter), never a promise. The immediate is the
-// kind in 2 bits (0 a word about the link, 1 piece, 2 credit, 3 goodbye), the stream or the word in 6 and a count in 24: the slot's
-// number. With several QPs slots may arrive in any order; a bit for each says which have, and they are read in theirs.
+// Who spins polls memory (transport.Awaiter): the count of writes. The InfiniBand specification promises nothing about the order in which
+// the bytes of a WRITE come, so the count is a hint; that a short piece is all there says its seal, and that a long one is, the completion
+// which the immediate makes. The completion of a short piece is taken later, with others. The immediate is the
+// kind in 2 bits (0 a word about the link, 1 piece, 2 credit, 3 goodbye), the stream or the word in 6 and a count in 24: the number of the
+// piece's first slot. With several QPs pieces may arrive in any order; a bit for each slot says which have, and they are read in theirs.
 //
 // # Flow control: why streams never block one another, and receives never run out
 //
 // A slot is written only when the peer has said that it was read. It says so in the header of what it sends on the same stream, or,
-// once half of the slots were read, by an immediate without data. A credit is never read from memory that the peer writes: then it
-// could be ahead of its completion, and nothing would bound the completions, each of which takes a receive. As it is, a stream takes
+// once half of the slots were read, by an immediate without data; and it says so of no slot whose completion it has not taken yet, nor
+// is a credit read from memory before the completion that it came with. Else nothing would bound the completions, each of which takes a
+// receive. As it is, a stream takes
 // a few receives more than it has slots, all of which are posted when the connection is made, so that no peer ever finds the receiver
 // not ready. What is sent needs no completion of its own: a credit proves it done. The device is asked for one every quarter of its
-// queue, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
+// queue, by the pieces of long messages, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
 //
 // # Parking
 //
@@ -68,6 +72,12 @@
 // is sent again, so that nothing can come late, and what comes twice is known by its number. Meanwhile the lower rank offers other QPs in
 // the place of those that failed, again and again, and when a request by one is acknowledged it is used. Each of these moves is one line in
 // the log. Without Fallback the connection fails with its last QP.
+//
+// # One-sided operations
+//
+// An endpoint registers its user's memory (transport.Registrar), and a connection reads a peer's and makes atomic operations on it
+// (transport.OneSided), in their order, by one QP. Registrations are kept by range: where the device or Config.Pool has no room for one
+// more, those that were used longest ago give way until they are used again. Messages never need them.
 //
 // # Promises
 //

@@ -33,6 +33,7 @@ func (c *conn) shut() {
 	}
 	if c.link != nil {
 		c.complain(c.link.shut())
+		c.drop()
 	}
 	if c.closed {
 		c.free()
@@ -126,7 +127,7 @@ func (c *conn) dropBlocked() {
 // sendable reports whether a stream could send now, or when the device has done what it was given.
 func (c *conn) sendable() bool {
 	for i := range c.streams {
-		if lane := &c.link.lanes[i]; c.toSend&(1<<i) != 0 && lane.posted-lane.credit < uint64(c.e.config.Slots) {
+		if s := &c.streams[i]; c.toSend&(1<<i) != 0 && s.extent(s.tx.at(s.tx.done)) > 0 {
 			return true
 		}
 	}

@@ -29,6 +29,7 @@ type endpoint struct {
 	address  address
 	nics     []*nic
 	pool     *pool
+	cache    *cache
 	listener net.Listener
 	epoll    int // what FD returns
 	event    int // eventfd in epoll: news that is no completion
@@ -99,6 +100,9 @@ func (e *endpoint) start() error {
 		return err
 	}
 	e.address.link, e.address.ports, e.address.qps = e.nics[0].port.LinkLayer, uint8(len(e.nics)), uint8(e.config.QPs)
+	if err := e.bindNear(); err != nil {
+		return err
+	}
 	if e.budget = e.config.Budget; e.budget == 0 {
 		for _, n := range e.nics {
 			e.budget += n.limits.MaxQP
@@ -107,6 +111,7 @@ func (e *endpoint) start() error {
 	if e.pool, err = newPool(e.nics, 2*e.config.layout(e.options.Streams), e.config); err != nil {
 		return err
 	}
+	e.cache = newCache(e.nics, e.config.Pool)
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: epoll_create1: %w", err)
 	}

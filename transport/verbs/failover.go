@@ -169,7 +169,7 @@ func (c *conn) repeat() (any bool) {
 					return any
 				}
 				place := l.slot(i, k)
-				q.piece(place, int(binary.LittleEndian.Uint32(l.tx[place+lengthAt:])), immediate(immPiece, i, k))
+				q.piece(place, int(binary.LittleEndian.Uint32(l.tx[place+lengthAt:])), immediate(immPiece, i, k), false)
 				n.by[at] = uint8(q.index)
 			}
 			*word &^= bit

@@ -202,7 +202,7 @@ func (c *conn) state() string {
 	}
 	for i := range l.lanes {
 		n := &l.lanes[i]
-		s += fmt.Sprintf("\n  lane posted %d credit %d arrived %d consumed %d told %d early %b redo %b", n.posted, n.credit, n.arrived, n.consumed, n.told, n.early[0], n.redo[0])
+		s += fmt.Sprintf("\n  lane posted %d credit %d arrived %d noticed %d consumed %d told %d early %b redo %b", n.posted, n.credit, n.arrived.count, n.noticed.count, n.consumed, n.told, n.arrived.early[0], n.redo[0])
 	}
 	return s
 }

@@ -3,37 +3,67 @@ package verbs
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+	"unsafe"
 )
 
 // header is the beginning of a slot; the package comment has the layout.
 type header struct {
+	seal   uint32
+	crc    uint32
 	number uint64
 	tag    uint32
 	bytes  uint32
 	offset uint32
 	length uint32
-	crc    uint32
 	credit uint32
 	use    uint64
 }
 
 const (
 	headerSize = 48
-	lengthAt   = 20 // in a header
-	creditAt   = 28
-	useAt      = 32
+	sealAt     = 0 // in a header
+	crcAt      = 4
+	lengthAt   = 28
+	creditAt   = 32
+	useAt      = 40
 )
+
+// sealMost is the longest piece that is sealed: it is short enough to travel in its request.
+const (
+	inlineAsk = 128 // bytes of a request
+	sealMost  = inlineAsk - headerSize
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sealOf is the checksum of a slot with a piece of n bytes, apart from the seal itself.
+func sealOf(slot []byte, n int) uint32 { return crc32.Checksum(slot[crcAt:headerSize+n], castagnoli) }
+
+// sealed reports whether all of a short piece is in its slot, which is written for the so manieth time. It assumes nothing about the order
+// in which the bytes come: until the last is there the checksum is another.
+func sealed(slot []byte, use uint64) bool {
+	if atomic.LoadUint64((*uint64)(unsafe.Pointer(&slot[useAt]))) != use {
+		return false
+	}
+	n := binary.LittleEndian.Uint32(slot[lengthAt:])
+	seal := binary.LittleEndian.Uint32(slot[sealAt:])
+	return n <= sealMost && seal != 0 && sealOf(slot, int(n)) == seal
+}
 
 func (h *header) put(b []byte) {
 	le := binary.LittleEndian
 	_ = b[headerSize-1]
-	le.PutUint64(b, h.number)
-	le.PutUint32(b[8:], h.tag)
-	le.PutUint32(b[12:], h.bytes)
-	le.PutUint32(b[16:], h.offset)
-	le.PutUint32(b[20:], h.length)
-	le.PutUint32(b[24:], h.crc)
+	le.PutUint32(b[sealAt:], h.seal)
+	le.PutUint32(b[crcAt:], h.crc)
+	le.PutUint64(b[8:], h.number)
+	le.PutUint32(b[16:], h.tag)
+	le.PutUint32(b[20:], h.bytes)
+	le.PutUint32(b[24:], h.offset)
+	le.PutUint32(b[lengthAt:], h.length)
 	le.PutUint32(b[creditAt:], h.credit)
+	le.PutUint32(b[36:], 0)
 	le.PutUint64(b[useAt:], h.use)
 }
 
@@ -42,8 +72,8 @@ func (h *header) parse(slot []byte, most uint32) error {
 	le := binary.LittleEndian
 	_ = slot[headerSize-1]
 	*h = header{
-		number: le.Uint64(slot), tag: le.Uint32(slot[8:]), bytes: le.Uint32(slot[12:]), offset: le.Uint32(slot[16:]), length: le.Uint32(slot[20:]),
-		crc: le.Uint32(slot[24:]), credit: le.Uint32(slot[creditAt:]), use: le.Uint64(slot[useAt:]),
+		seal: le.Uint32(slot[sealAt:]), crc: le.Uint32(slot[crcAt:]), number: le.Uint64(slot[8:]), tag: le.Uint32(slot[16:]), bytes: le.Uint32(slot[20:]),
+		offset: le.Uint32(slot[24:]), length: le.Uint32(slot[lengthAt:]), credit: le.Uint32(slot[creditAt:]), use: le.Uint64(slot[useAt:]),
 	}
 	switch {
 	case h.bytes > most:

@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,28 +41,6 @@ type link struct {
 	gone   bool // no QP and no socket are left
 }
 
-// lane is one stream's slots in both directions, counted from 0.
-type lane struct {
-	posted   uint64    // slots that we wrote
-	credit   uint64    // of those, read by the peer
-	arrived  uint64    // slots that the peer wrote, without a gap
-	early    [4]uint64 // a bit for each slot that came before one in front of it, by another QP
-	consumed uint64    // of those that arrived, read by us
-	told     uint64    // of those, as the peer knows
-	by       []uint8   // by slot: the queue that carries it
-	redo     [4]uint64 // a bit for each slot that is to be written again
-	ends     bool      // there will be no more than
-	last     uint32    // so many, modulo 2^24
-}
-
-// layout is the bytes that a connection's slots take in one direction. A slot is a header and Slot bytes, so placed that the latter are
-// aligned to 64.
-func (c Config) layout(streams int) int { return streams * c.Slots * c.stride() }
-
-func (c Config) stride() int { return c.Slot + slotAlign }
-
-const slotAlign = 64
-
 // newLink makes so many QPs in the state INIT with all their receives posted, by turns on our ports.
 func (e *endpoint) newLink(queues int) (l *link, err error) {
 	l = &link{e: e, lanes: make([]lane, e.options.Streams), half: e.config.layout(e.options.Streams)}
@@ -78,7 +55,7 @@ func (e *endpoint) newLink(queues int) (l *link, err error) {
 	}
 	l.rx, l.tx = l.memory.bytes[:l.half], l.memory.bytes[l.half:2*l.half]
 	for i := range l.lanes {
-		l.lanes[i].by = make([]uint8, e.config.Slots)
+		l.lanes[i] = newLane(e.config.Slots)
 	}
 	for i := range l.lanes { // what was left by another connection would look like news
 		for k := range e.config.Slots {
@@ -150,12 +127,6 @@ func (l *link) flush() {
 	}
 }
 
-// slot is the place of a stream's slot in either half.
-func (l *link) slot(stream int, count uint64) int {
-	c := &l.e.config
-	return (stream*c.Slots+int(count&uint64(c.Slots-1)))*(c.Slot+slotAlign) + slotAlign - headerSize
-}
-
 // fail notes the first failure.
 func (l *link) fail(err error) {
 	if l.failed == nil {
@@ -183,15 +154,7 @@ func (l *link) arrive(imm uint32) error {
 	n := &l.lanes[stream]
 	switch kind {
 	case immPiece:
-		ahead := uint64((count - uint32(n.consumed)) & countMask)
-		if ahead >= uint64(l.e.config.Slots) || !n.arrive(n.consumed+ahead, uint64(l.e.config.Slots-1)) {
-			if l.broke && (ahead < uint64(l.e.config.Slots) || countMask+1-ahead <= uint64(l.e.config.Slots)) {
-				return nil // sent again for nothing
-			}
-			return fmt.Errorf("slot %d of stream %d, want %d, of which %d are in use", count, stream, uint32(n.arrived)&countMask, n.arrived-n.consumed)
-		}
-		at := l.slot(stream, n.consumed+ahead)
-		return n.credited(binary.LittleEndian.Uint32(l.rx[at+creditAt:]), ^uint32(0))
+		return l.notice(stream, count)
 	case immCredit:
 		return n.credited(count, countMask)
 	case immBye:
@@ -204,43 +167,13 @@ func (l *link) arrive(imm uint32) error {
 	return fmt.Errorf("unknown immediate %#x", imm)
 }
 
-// arrive notes that a slot was written, and reports false if it had been already.
-func (n *lane) arrive(slot, mask uint64) bool {
-	word, bit := &n.early[slot&mask/64], uint64(1)<<(slot&mask%64)
-	if n.has(slot, mask) {
-		return false
-	}
-	*word |= bit
-	for {
-		word, bit = &n.early[n.arrived&mask/64], uint64(1)<<(n.arrived&mask%64)
-		if *word&bit == 0 {
-			return true
-		}
-		*word &^= bit
-		n.arrived++
-	}
-}
-
-// credited takes in how many slots the peer says it has read, modulo mask + 1. What another QP has overtaken is less than we know.
-func (n *lane) credited(count, mask uint32) error {
-	step := uint64((count - uint32(n.credit)) & mask)
-	if step > uint64(mask/2) {
-		return nil
-	}
-	if step > n.posted-n.credit {
-		return fmt.Errorf("the peer has read %d slots of the %d that are under way", step, n.posted-n.credit)
-	}
-	n.credit += step
-	return nil
-}
-
 // left reports whether the peer has said goodbye and all that it sent before is here.
 func (l *link) left() bool {
 	if l.ended < len(l.lanes) {
 		return false
 	}
 	for i := range l.lanes {
-		if uint32(l.lanes[i].arrived)&countMask != l.lanes[i].last {
+		if uint32(l.lanes[i].arrived.count)&countMask != l.lanes[i].last {
 			return false
 		}
 	}

@@ -14,7 +14,10 @@ import (
 // bare is a link without a device: what completions do to it.
 func bare(streams int) *link {
 	e := &endpoint{config: Config{Slot: 1 << 10, Slots: 8}, options: transport.Options{Streams: streams}}
-	l := &link{e: e, lanes: make([]lane, streams), live: 2, rx: make([]byte, e.config.layout(streams))}
+	l := &link{e: e, live: 2, rx: make([]byte, e.config.layout(streams))}
+	for range streams {
+		l.lanes = append(l.lanes, newLane(8))
+	}
 	for i := range 2 {
 		l.queues = append(l.queues, &queue{link: l, nic: &nic{}, id: uint32(3 + i), sq: 64})
 	}
@@ -91,7 +94,7 @@ func TestSlotsOfSeveralQPs(t *testing.T) {
 	for _, start := range []uint64{0, 5, 1<<24 - 3} {
 		l := bare(1)
 		n := &l.lanes[0]
-		n.arrived, n.consumed = start, start
+		n.arrived.count, n.noticed.count, n.consumed, n.told = start, start, start, start
 		random := rand.New(rand.NewPCG(7, start))
 		for range 300 {
 			order := random.Perm(8)
@@ -106,9 +109,10 @@ func TestSlotsOfSeveralQPs(t *testing.T) {
 				for came[whole] {
 					whole++
 				}
-				require.EqualValues(t, whole, n.arrived-n.consumed)
+				require.EqualValues(t, whole, n.arrived.count-n.consumed)
 			}
-			n.consumed = n.arrived
+			n.consumed = n.arrived.count
+			n.told = n.free()
 		}
 	}
 	l := bare(1)

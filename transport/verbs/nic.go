@@ -173,6 +173,22 @@ func (n *nic) reserve(more int) error {
 	return nil
 }
 
+// access is what peers may do by our QPs, to memory that was registered for it.
+func (n *nic) access() ibv.Access {
+	a := ibv.RemoteWrite | ibv.RemoteRead
+	if n.limits.Atomics {
+		a |= ibv.RemoteAtomic
+	}
+	return a
+}
+
+// readsMost is as many reads and atomic operations as a QP has under way, each of which takes resources of the device.
+const readsMost = 16
+
+func (n *nic) reads() uint8 {
+	return uint8(max(1, min(readsMost, n.limits.MaxRDAtomic, n.limits.MaxInitRDAtomic)))
+}
+
 // enter makes the queue's completions find it.
 func (n *nic) enter(q *queue) {
 	n.mu.Lock()

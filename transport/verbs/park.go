@@ -94,11 +94,11 @@ func (e *endpoint) parkIdle(short int) {
 
 // idle reports whether nothing is to be sent or read. What the peer has not read it does not know.
 func (c *conn) idle() bool {
-	if c.toSend != 0 || c.resetting || !c.link.whole() {
+	if c.toSend != 0 || c.resetting || c.one.done < c.one.accepted || !c.link.whole() {
 		return false
 	}
 	for i := range c.link.lanes {
-		if n := &c.link.lanes[i]; n.arrived != n.consumed || n.early != [4]uint64{} || n.ends {
+		if n := &c.link.lanes[i]; !n.still() || n.ends {
 			return false
 		}
 	}
@@ -113,8 +113,8 @@ func (c *conn) say(word int) bool {
 		if !q.room() {
 			return false
 		}
-		if n := &l.lanes[i]; n.told != n.consumed {
-			n.told = n.consumed
+		if n := &l.lanes[i]; n.told != n.free() {
+			n.told = n.free()
 			c.toCredit &^= 1 << i
 			q.say(immediate(immCredit, i, n.told), 0)
 		}

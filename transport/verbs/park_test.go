@@ -111,7 +111,7 @@ func TestBudget(t *testing.T) {
 	require.NoError(t, err)
 	w.until("a message to arrive", func() bool {
 		l := w.conns[1][0].(*conn)
-		return l.ready() && l.link.lanes[1].arrived > l.link.lanes[1].consumed
+		return l.ready() && l.link.lanes[1].arrived.count > l.link.lanes[1].consumed
 	})
 	w.eps[0].short.Store(100)
 	w.eps[1].short.Store(100)

@@ -8,6 +8,9 @@ package verbs
 func (e *endpoint) FD() int {
 	news := false
 	for _, n := range e.nics {
+		if n.poll(e.completions[:]) { // a message may have been read by its seal, whose completion had made the event
+			news = true
+		}
 		if !n.armed {
 			err := n.arm()
 			if n.poll(e.completions[:]) || err != nil {

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is the endpoint's staging memory: regions that every NIC has registered, cut into blocks of one size, a block for each connection.
-// The first region lives as long as the pool; others go with their last block.
+// pool is the endpoint's staging memory: chunks that every NIC has registered, cut into blocks of one size, a block for each connection.
+// The first chunk lives as long as the pool; others go with their last block.
 type pool struct {
 	nics   []*nic
 	size   int64 // of a block
 	config Config
 
-	mu      sync.Mutex // guards what follows
-	regions []*region
-	bytes   int64 // mapped
+	mu     sync.Mutex // guards what follows
+	chunks []*chunk
+	bytes  int64 // mapped
 }
 
-// region is memory that devices read and write: mapped for that alone, outside the Go heap, and not inherited by a forked child, whose
+// chunk is memory that devices read and write: mapped for that alone, outside the Go heap, and not inherited by a forked child, whose
 // copy-on-write would part us from the pages that the device has pinned.
-type region struct {
+type chunk struct {
 	bytes []byte
 	mrs   []*ibv.MR // by NIC
 	free  []int     // blocks, by number
@@ -35,28 +35,28 @@ type region struct {
 	keep  bool      // until the pool is closed
 }
 
-// block is a piece of a region.
+// block is a piece of a chunk.
 type block struct {
-	of     *region
+	of     *chunk
 	number int
 	bytes  []byte
 }
 
 const hugePage = 2 << 20
 
-// newPool registers the first region, so that whoever may not pin memory is told before anybody connects.
+// newPool registers the first chunk, so that whoever may not pin memory is told before anybody connects.
 func newPool(nics []*nic, blockBytes int, c Config) (*pool, error) {
 	p := &pool{nics: nics, size: int64(blockBytes+63) &^ 63, config: c}
 	r, err := p.grow()
 	if err != nil {
 		return nil, err
 	}
-	p.regions = []*region{r}
+	p.chunks = []*chunk{r}
 	return p, nil
 }
 
-// grow maps and registers a region more.
-func (p *pool) grow() (*region, error) {
+// grow maps and registers a chunk more.
+func (p *pool) grow() (*chunk, error) {
 	bytes := max(p.config.Chunk, p.size)
 	page := int64(unix.Getpagesize())
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
@@ -75,7 +75,7 @@ func (p *pool) grow() (*region, error) {
 		}
 		return nil, fmt.Errorf("%w: verbs: map %d bytes: %w", transport.ErrSpace, bytes, err)
 	}
-	r := &region{bytes: b, cut: int(bytes / p.size)}
+	r := &chunk{bytes: b, cut: int(bytes / p.size)}
 	if err := unix.Madvise(b, unix.MADV_DONTFORK); err != nil {
 		return nil, errors.Join(fmt.Errorf("verbs: keep %d bytes from children: %w", bytes, err), r.close())
 	}
@@ -102,7 +102,7 @@ func (p *pool) grow() (*region, error) {
 func (p *pool) take() (block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.regions {
+	for _, r := range p.chunks {
 		if len(r.free) > 0 {
 			return p.of(r), nil
 		}
@@ -111,11 +111,11 @@ func (p *pool) take() (block, error) {
 	if err != nil {
 		return block{}, err
 	}
-	p.regions = append(p.regions, r)
+	p.chunks = append(p.chunks, r)
 	return p.of(r), nil
 }
 
-func (p *pool) of(r *region) block {
+func (p *pool) of(r *chunk) block {
 	number := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
 	at := int64(number) * p.size
@@ -127,9 +127,9 @@ func (p *pool) give(b block) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.of.free = append(b.of.free, b.number)
-	for i, r := range p.regions {
+	for i, r := range p.chunks {
 		if i > 0 && r == b.of && !r.keep && len(r.free) == r.cut {
-			p.regions = append(p.regions[:i], p.regions[i+1:]...)
+			p.chunks = append(p.chunks[:i], p.chunks[i+1:]...)
 			p.bytes -= int64(len(r.bytes))
 			return r.close()
 		}
@@ -146,15 +146,15 @@ func (p *pool) held() int64 {
 
 func (p *pool) close() error {
 	var errs []error
-	for _, r := range p.regions {
+	for _, r := range p.chunks {
 		errs = append(errs, r.close())
 	}
-	p.regions, p.bytes = nil, 0
+	p.chunks, p.bytes = nil, 0
 	return errors.Join(errs...)
 }
 
 // close takes the memory from the devices, then unmaps it. If one keeps it, it stays mapped.
-func (r *region) close() error {
+func (r *chunk) close() error {
 	for _, mr := range r.mrs {
 		if err := mr.Close(); err != nil {
 			return fmt.Errorf("verbs: %w", err)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPool: blocks never overlap, are used again, and regions go with their last block, but for the first and those that are kept.
+// TestPool: blocks never overlap, are used again, and chunks go with their last block, but for the first and those that are kept.
 func TestPool(t *testing.T) {
 	p, err := newPool(nil, 10_000, Config{Chunk: 64 << 10, Pool: 256 << 10})
 	require.NoError(t, err)
-	require.EqualValues(t, 64<<10, p.held(), "the first region is there from the beginning")
+	require.EqualValues(t, 64<<10, p.held(), "the first chunk is there from the beginning")
 	var all []block
 	for {
 		b, err := p.take()
@@ -61,7 +61,7 @@ func TestPoolIsNotInherited(t *testing.T) {
 	for line := range strings.Lines(string(maps)) {
 		var from, to uint64
 		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
-			inside = from <= block{bytes: p.regions[0].bytes}.addr() && block{bytes: p.regions[0].bytes}.addr() < to
+			inside = from <= block{bytes: p.chunks[0].bytes}.addr() && block{bytes: p.chunks[0].bytes}.addr() < to
 		}
 		if rest, ok := strings.CutPrefix(line, "VmFlags:"); ok && inside {
 			flags = rest

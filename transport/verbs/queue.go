@@ -27,6 +27,7 @@ type queue struct {
 	sq, rq   int    // capacities
 	posted   uint32 // requests
 	done     uint32 // of those, whose completion is known
+	bulk     uint32 // the last of those that were a piece of a long message
 	unposted int    // receives that were taken
 	receives [repost]ibv.Recv
 	batch    [batchMost]ibv.Send // to be posted
@@ -44,9 +45,8 @@ type queue struct {
 }
 
 const (
-	repost    = 16  // receives are posted again so many at once
-	batchMost = 32  // requests are posted so many at once
-	inlineAsk = 128 // a header and 80 bytes
+	repost    = 16 // receives are posted again so many at once
+	batchMost = 32 // requests are posted so many at once
 	sendMost  = 1024
 )
 
@@ -82,7 +82,7 @@ func (l *link) newQueue(n *nic) (q *queue, err error) {
 	for i := range q.receives {
 		q.receives[i].ID = q.requestID(0) | 1
 	}
-	if err := q.to(ibv.Init, path{port: n.port.Number, pkeyIndex: n.pkeyIndex, access: ibv.RemoteWrite}); err != nil {
+	if err := q.to(ibv.Init, path{port: n.port.Number, pkeyIndex: n.pkeyIndex, access: n.access()}); err != nil {
 		return nil, err
 	}
 	if err := q.receive(rq); err != nil {
@@ -90,7 +90,7 @@ func (l *link) newQueue(n *nic) (q *queue, err error) {
 	}
 	q.ours = record{
 		link: n.port.LinkLayer, mtu: n.mtu, lid: n.port.LID, qpn: qp.Number(), psn: rand.Uint32() & most24,
-		rkey: l.memory.of.mrs[n.index].RKey(), addr: l.memory.addr(), bytes: uint64(l.half), gid: n.gid.GID,
+		rkey: l.memory.of.mrs[n.index].RKey(), addr: l.memory.addr(), bytes: uint64(l.half), gid: n.gid.GID, reads: n.reads(),
 	}
 	return q, nil
 }
@@ -115,7 +115,7 @@ func (q *queue) connect(peer record) error {
 	}
 	c := q.link.e.config
 	p, err := q.ours.meets(peer, path{
-		port: q.nic.port.Number, timeout: c.Timeout, retry: c.Retry, atomics: 1,
+		port: q.nic.port.Number, timeout: c.Timeout, retry: c.Retry,
 		av: ibv.AddressVector{GIDIndex: uint8(q.nic.gid.Index), HopLimit: c.HopLimit, TrafficClass: c.TrafficClass, SL: c.ServiceLevel},
 	})
 	if err != nil {
@@ -159,8 +159,8 @@ func (q *queue) say(imm, flags uint32) {
 	*q.next() = ibv.Send{Op: ibv.WriteWithImm, Remote: q.peer.addr, RKey: q.peer.rkey, Imm: imm, Flags: flags}
 }
 
-// piece adds the request that writes a slot, of so many bytes behind its header.
-func (q *queue) piece(at, bytes int, imm uint32) {
+// piece adds the request that writes so many bytes behind a slot's header. Of bulk a completion is asked for.
+func (q *queue) piece(at, bytes int, imm uint32, bulk bool) {
 	r := q.next()
 	*r = ibv.Send{
 		Addr: q.ours.addr + uint64(q.link.half+at), Bytes: uint32(headerSize + bytes), LKey: q.lkey, Op: ibv.WriteWithImm,
@@ -169,7 +169,14 @@ func (q *queue) piece(at, bytes int, imm uint32) {
 	if headerSize+bytes <= q.inline {
 		r.Flags = ibv.Inline
 	}
+	if bulk {
+		r.Flags |= ibv.Signaled
+		q.bulk = q.posted + uint32(q.filled)
+	}
 }
+
+// busy reports whether a piece of a long message is under way, as far as the completions say.
+func (q *queue) busy() bool { return !q.broken && int32(q.bulk-q.done) > 0 }
 
 // flush hands the requests to the device. Only every so many ask for a completion, which stands for those before it.
 func (q *queue) flush() error {

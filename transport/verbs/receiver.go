@@ -5,7 +5,6 @@ package verbs
 import (
 	"fmt"
 	"hash/crc32"
-	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
 )
@@ -31,7 +30,11 @@ type receiver struct {
 	whole   bool
 	inSlot  bool // dst is the slot itself
 	nothing [1]byte
+	missed  uint8 // receives that found nothing
 }
+
+// missesMost is how many receives in a row may find nothing before one looks at the completions, which cost far more than the word.
+const missesMost = 8
 
 // forget ends what was asked for.
 func (r *receiver) forget() {
@@ -42,9 +45,9 @@ func (r *receiver) forget() {
 func (s *stream) gather() (bool, error) {
 	r, c := &s.rx, s.conn
 	lane := &c.link.lanes[s.index]
-	for !r.whole && lane.arrived != lane.consumed {
+	for !r.whole && c.link.peek(s.index) {
 		at := c.link.slot(s.index, lane.consumed)
-		slot := c.link.rx[at : at+headerSize+c.e.config.Slot]
+		slot := c.link.rx[at : at+headerSize+c.e.config.holds(int(lane.span[lane.consumed&c.e.config.mask()]))]
 		var h header
 		if err := h.parse(slot, uint32(c.e.options.MaxMessage)); err != nil {
 			return false, fmt.Errorf("%w: %w", transport.ErrCorrupt, err)
@@ -73,26 +76,34 @@ func (s *stream) gather() (bool, error) {
 		}
 		copy(r.dst[r.got:], piece)
 		r.got += len(piece)
-		s.consume(lane)
+		s.consume()
 	}
 	return r.whole, nil
 }
 
 // Awaits is transport.Awaiter: the word of the next slot that counts its uses. It only says that the device has begun to write there;
-// the completion says that all is there, and a receive waits for that.
+// the seal or the completion says that all is there, and a receive waits for that.
 func (s *stream) Awaits() (word *uint64, idle uint64) {
 	c := s.conn
 	if s.err != nil || c.closed || c.link == nil || c.lost != nil {
 		return nil, 0
 	}
-	lane := &c.link.lanes[s.index]
-	if lane.arrived != lane.consumed {
+	if lane := &c.link.lanes[s.index]; lane.arrived.count != lane.consumed {
 		return nil, 0
 	}
-	if slots := uint64(c.e.config.Slots); lane.consumed >= slots {
-		idle = lane.consumed - slots + 1
+	word, idle, written := c.link.use(s.index)
+	if written {
+		return nil, 0
 	}
-	return (*uint64)(unsafe.Pointer(&c.link.rx[c.link.slot(s.index, lane.consumed)+useAt])), idle
+	return word, idle
+}
+
+// due reports whether a look at the completions may help a receive for which there is nothing: a piece has begun to come, or there was no
+// look for a while.
+func (s *stream) due() bool {
+	s.rx.missed++
+	_, _, written := s.conn.link.use(s.index)
+	return written || s.rx.missed%missesMost == 0
 }
 
 // grow makes room for a view that is put together.
@@ -103,13 +114,11 @@ func (s *stream) grow(n int) {
 	}
 }
 
-// consume ends a slot. The peer hears of it by what we send it next on the stream, or once it has used up half of its slots.
-func (s *stream) consume(l *lane) {
-	l.consumed++
+// consume ends a piece. The peer hears of it by what we send it next on the stream, or once it has used up half of its slots.
+func (s *stream) consume() {
+	s.conn.link.read(s.index)
 	s.conn.used = s.conn.e.tick
-	if l.consumed-l.told >= uint64(s.conn.e.config.Slots/2) && s.conn.lost == nil {
-		s.conn.toCredit |= 1 << s.index
-	}
+	s.conn.link.owe(s.index)
 }
 
 // finish ends the message that was asked for.
@@ -118,7 +127,7 @@ func (s *stream) finish() {
 	e.received.Add(1)
 	e.bytesReceived.Add(uint64(r.n))
 	if r.inSlot {
-		s.consume(&s.conn.link.lanes[s.index])
+		s.consume()
 	}
 	r.number++
 	r.forget()

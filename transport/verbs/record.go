@@ -19,6 +19,8 @@ import (
 //	24  8  address of the slots
 //	32  8  their bytes
 //	40 16  GID
+//	56  1  reads and atomic operations that the end takes and makes at once
+//	57  3  0
 //
 // Numbers are big-endian.
 type record struct {
@@ -31,11 +33,12 @@ type record struct {
 	addr  uint64
 	bytes uint64
 	gid   ibv.GID
+	reads uint8
 }
 
 const (
-	recordSize  = 56
-	recordMagic = "gcclQP\x00\x01"
+	recordSize  = 60
+	recordMagic = "gcclQP\x00\x02"
 )
 
 func (r record) append(b []byte) []byte {
@@ -48,7 +51,8 @@ func (r record) append(b []byte) []byte {
 	b = be.AppendUint32(b, r.rkey)
 	b = be.AppendUint64(b, r.addr)
 	b = be.AppendUint64(b, r.bytes)
-	return append(b, r.gid[:]...)
+	b = append(b, r.gid[:]...)
+	return append(b, r.reads, 0, 0, 0)
 }
 
 // parseRecord checks all that can be known without knowing our own end.
@@ -59,7 +63,7 @@ func parseRecord(b []byte) (record, error) {
 	}
 	r := record{
 		link: ibv.LinkLayer(b[8]), mtu: ibv.MTU(b[9]), lid: be.Uint16(b[10:]), qpn: be.Uint32(b[12:]), psn: be.Uint32(b[16:]), rkey: be.Uint32(b[20:]),
-		addr: be.Uint64(b[24:]), bytes: be.Uint64(b[32:]), gid: ibv.GID(b[40:]),
+		addr: be.Uint64(b[24:]), bytes: be.Uint64(b[32:]), gid: ibv.GID(b[40:56]), reads: b[56],
 	}
 	switch {
 	case r.link != ibv.InfiniBand && r.link != ibv.Ethernet:
@@ -68,6 +72,8 @@ func parseRecord(b []byte) (record, error) {
 		return record{}, fmt.Errorf("verbs: QP record with MTU code %d", r.mtu)
 	case r.qpn < 2 || r.qpn > most24 || r.psn > most24:
 		return record{}, fmt.Errorf("verbs: QP record with QP %#x and packet number %#x, which have 24 bits", r.qpn, r.psn)
+	case r.reads < 1 || b[57]|b[58]|b[59] != 0:
+		return record{}, fmt.Errorf("verbs: QP record with %d reads at once, and % x behind", r.reads, b[57:])
 	case r.addr+r.bytes < r.addr:
 		return record{}, fmt.Errorf("verbs: QP record with %d bytes of memory at %#x", r.bytes, r.addr)
 	case r.link == ibv.Ethernet && r.gid == ibv.GID{}:
@@ -83,7 +89,7 @@ func (r record) meets(peer record, p path) (path, error) {
 	if r.link != peer.link {
 		return p, fmt.Errorf("verbs: our port is %v, the peer's %v: they cannot reach each other", r.link, peer.link)
 	}
-	p.mtu = min(r.mtu, peer.mtu)
+	p.mtu, p.reads = min(r.mtu, peer.mtu), min(r.reads, peer.reads)
 	p.peerQPN, p.peerPSN, p.psn = peer.qpn, peer.psn, r.psn
 	p.av.LID, p.av.GID = peer.lid, peer.gid
 	p.av.Port = p.port

@@ -8,7 +8,7 @@ import (
 )
 
 func goodRecord() record {
-	return record{link: ibv.Ethernet, mtu: 5, lid: 0x1234, qpn: 0xabcdef, psn: most24, rkey: 0xdeadbeef, addr: 0x7f0000001000, bytes: 1 << 20, gid: ibv.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
+	return record{link: ibv.Ethernet, mtu: 5, lid: 0x1234, qpn: 0xabcdef, psn: most24, rkey: 0xdeadbeef, addr: 0x7f0000001000, bytes: 1 << 20, gid: ibv.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}, reads: 16}
 }
 
 func TestRecord(t *testing.T) {
@@ -25,6 +25,7 @@ func TestRecord(t *testing.T) {
 		"packet number": func(r *record) { r.psn = 1 << 24 },
 		"memory":        func(r *record) { r.addr = ^uint64(0) },
 		"without a GID": func(r *record) { r.gid = ibv.GID{} },
+		"0 reads":       func(r *record) { r.reads = 0 },
 		"LID nor GID":   func(r *record) { r.link, r.lid, r.gid = ibv.InfiniBand, 0, ibv.GID{} },
 	} {
 		r := goodRecord()
@@ -64,10 +65,13 @@ func TestRecordsMeet(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, p.av.Global, "within a subnet the LID is enough")
 	require.Equal(t, theirs.lid, p.av.LID)
+	require.EqualValues(t, 16, p.reads)
+	theirs.reads = 4
 	theirs.gid[0] = 0xfd
 	p, err = ours.meets(theirs, goodPath())
 	require.NoError(t, err)
 	require.True(t, p.av.Global, "another subnet")
+	require.EqualValues(t, 4, p.reads, "the smaller one of both ends'")
 	require.Equal(t, theirs.qpn, p.peerQPN)
 	require.Equal(t, theirs.psn, p.peerPSN)
 	require.Equal(t, ours.psn, p.psn)

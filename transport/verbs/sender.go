@@ -4,7 +4,9 @@ package verbs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"time"
 )
 
@@ -18,8 +20,6 @@ type sender struct {
 // ahead is how many messages of a stream may wait for room in slots.
 const ahead = 32
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // outgoing is a message from Send until it is wholly in slots.
 type outgoing struct {
 	data    []byte
@@ -28,6 +28,7 @@ type outgoing struct {
 	flip    int // bit to spoil + 1
 	twice   bool
 	dropped bool
+	alone   bool      // nothing was under way when it began
 	after   time.Time // not before, if set
 }
 
@@ -65,30 +66,37 @@ func (s *stream) cut(q *queue) bool {
 			}
 			m.after = time.Time{}
 		}
-		if lane.posted-lane.credit >= uint64(c.e.config.Slots) {
+		slots := s.extent(m)
+		if slots == 0 {
 			return false
 		}
 		at := l.slot(s.index, lane.posted)
-		slot := l.tx[at : at+headerSize+c.e.config.Slot]
+		slot := l.tx[at : at+headerSize+c.e.config.holds(slots)]
 		n := min(len(m.data)-m.offset, len(slot)-headerSize)
 		piece := slot[headerSize : headerSize+n]
 		copy(piece, m.data[m.offset:])
 		h := header{
-			number: c.e.options.FirstSeq + t.done, tag: m.tag, bytes: uint32(len(m.data)), offset: uint32(m.offset), length: uint32(n), credit: uint32(lane.consumed), use: lane.posted + 1,
+			number: c.e.options.FirstSeq + t.done, tag: m.tag, bytes: uint32(len(m.data)), offset: uint32(m.offset), length: uint32(n), credit: uint32(lane.free()), use: lane.posted + 1,
 		}
 		if c.e.options.Checksum {
 			h.crc = crc32.Checksum(piece, castagnoli)
 		}
+		h.put(slot)
+		if n <= sealMost {
+			binary.LittleEndian.PutUint32(slot[sealAt:], sealOf(slot, n))
+		}
 		if bit := m.flip - 1 - 8*m.offset; m.flip > 0 && bit >= 0 && bit < 8*n {
 			piece[bit/8] ^= 1 << (bit % 8)
 		}
-		h.put(slot)
-		lane.told = lane.consumed
+		lane.told = lane.free()
 		c.toCredit &^= 1 << s.index
 
-		q.piece(at, n, immediate(immPiece, s.index, lane.posted))
-		lane.by[lane.posted&uint64(c.e.config.Slots-1)] = uint8(q.index)
-		lane.posted++
+		q.piece(at, n, immediate(immPiece, s.index, lane.posted), slots > 1 || m.offset > 0)
+		lane.by[lane.posted&c.e.config.mask()] = uint8(q.index)
+		for lane.posted++; slots > 1; slots-- {
+			lane.by[lane.posted&c.e.config.mask()] = inside
+			lane.posted++
+		}
 		c.used = c.e.tick
 		if m.offset += n; m.offset == len(m.data) {
 			if m.twice {
@@ -101,6 +109,39 @@ func (s *stream) cut(q *queue) bool {
 	}
 	return false
 }
+
+// extent is how many slots the next piece of m takes, or 0 as long as they are not free. Long pieces cost least; but the copies at both ends
+// hide behind what is under way, so that a message that begins alone begins with a short one, and each takes at most as much as is before
+// it; and all QPs have their share of it.
+func (s *stream) extent(m *outgoing) int {
+	l, c := s.conn.link, &s.conn.e.config
+	lane := &l.lanes[s.index]
+	free := c.Slots - int(lane.posted-lane.credit)
+	left := c.takes(len(m.data) - m.offset)
+	if left == 1 || free == 0 {
+		return min(1, free)
+	}
+	if m.offset == 0 {
+		m.alone = !l.busy()
+	}
+	most := min(left, c.most(), c.toEnd(lane.posted))
+	if len(l.queues) > 1 {
+		most = min(most, (c.takes(len(m.data))+len(l.queues)-1)/len(l.queues))
+	}
+	if m.alone {
+		most = min(most, c.takes(m.offset))
+	}
+	if most > free {
+		return 0 // rather than a short piece: when the peer has read all it tells, for it is more than half of the slots
+	}
+	return most
+}
+
+// most is how many slots a piece may take: some are to be read while others are filled.
+func (c *Config) most() int { return max(1, c.Slots/4) }
+
+// busy reports whether a piece of a long message is under way.
+func (l *link) busy() bool { return slices.ContainsFunc(l.queues, (*queue).busy) }
 
 // next goes on to the next message: m is done.
 func (s *stream) next(m *outgoing) {

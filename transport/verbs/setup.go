@@ -18,10 +18,13 @@ import (
 )
 
 const (
-	// stepTimeout bounds each of: dialling, the handshakes.
+	// stepTimeout bounds dialling, and what the driver is asked for.
 	stepTimeout = 5 * time.Second
-	pauseFirst  = 5 * time.Millisecond
-	pauseMost   = 500 * time.Millisecond
+	// agreeTimeout bounds what two ends that have proven the secret say to each other. In between either makes its QPs, which a busy host with
+	// many peers may take long for; and an end that gives up after the other has said its last word breaks a connection.
+	agreeTimeout = 30 * time.Second
+	pauseFirst   = 5 * time.Millisecond
+	pauseMost    = 500 * time.Millisecond
 	// ringAgain is how long the higher rank waits for an offer before it asks again.
 	ringAgain = time.Second
 )
@@ -112,7 +115,7 @@ func (e *endpoint) dial(ctx context.Context, a address) (net.Conn, error) {
 
 // tell says a hello and returns the answer.
 func (e *endpoint) tell(socket net.Conn, h *hello) (reply, error) {
-	socket.SetDeadline(time.Now().Add(stepTimeout))
+	socket.SetDeadline(time.Now().Add(agreeTimeout))
 	if _, err := socket.Write(h.bytes()); err != nil {
 		return reply{}, err
 	}
@@ -200,7 +203,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 func (e *endpoint) greet(socket net.Conn) {
 	stop := context.AfterFunc(e.ctx, func() { socket.Close() })
 	defer stop()
-	socket.SetDeadline(time.Now().Add(stepTimeout))
+	socket.SetDeadline(time.Now().Add(agreeTimeout))
 	b := make([]byte, helloSize)
 	if _, err := io.ReadFull(socket, b); err != nil {
 		socket.Close()

@@ -162,14 +162,14 @@ func (s *stream) ask(how int, tag uint32, n int, dst []byte) (bool, error) {
 		if done {
 			return true, nil
 		}
-		if polled || !ready {
+		if polled || !ready || !s.due() {
 			break
 		}
 		c.e.poll()
 		ready = c.check()
 	}
 	// Whatever had arrived before the end was gathered, and nothing can come after it.
-	if c.lost != nil && (c.link == nil || c.link.lanes[s.index].arrived == c.link.lanes[s.index].consumed) {
+	if c.lost != nil && (c.link == nil || !c.link.peek(s.index)) {
 		return false, s.fail("receive", c.reason())
 	}
 	return false, nil

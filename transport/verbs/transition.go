@@ -22,7 +22,7 @@ type path struct {
 	psn       uint32 // and we
 	timeout   uint8
 	retry     uint8
-	atomics   uint8 // reads and atomics under way each way
+	reads     uint8 // and atomics and atomics under way each way
 }
 
 const (
@@ -72,7 +72,7 @@ func (t transition) attributes(kind ibv.QPType, p path) (ibv.Attr, error) {
 		a.AV, a.MTU, a.DestQPN, a.RQPSN = p.av, p.mtu, p.peerQPN, p.peerPSN
 		if kind == ibv.RC {
 			a.Mask |= ibv.MaskMaxDestRDAtomic | ibv.MaskMinRNRTimer
-			a.MaxDestRDAtomic, a.MinRNRTimer = p.atomics, minRNRTimer
+			a.MaxDestRDAtomic, a.MinRNRTimer = p.reads, minRNRTimer
 		}
 	case transition{ibv.RTR, ibv.RTS}:
 		if p.psn > most24 || p.timeout > 31 || p.retry > 7 {
@@ -82,7 +82,7 @@ func (t transition) attributes(kind ibv.QPType, p path) (ibv.Attr, error) {
 		a.SQPSN = p.psn
 		if kind == ibv.RC {
 			a.Mask |= ibv.MaskTimeout | ibv.MaskRetry | ibv.MaskRNRRetry | ibv.MaskMaxRDAtomic
-			a.Timeout, a.Retry, a.RNRRetry, a.MaxRDAtomic = p.timeout, p.retry, rnrRetry, p.atomics
+			a.Timeout, a.Retry, a.RNRRetry, a.MaxRDAtomic = p.timeout, p.retry, rnrRetry, p.reads
 		}
 	default:
 		if t.to != ibv.Err && t.to != ibv.Reset {

@@ -10,7 +10,7 @@ import (
 func goodPath() path {
 	return path{
 		port: 1, access: ibv.RemoteWrite, av: ibv.AddressVector{Global: true, GID: ibv.GID{1}}, mtu: 5, peerQPN: 17, peerPSN: most24, psn: 3,
-		timeout: 14, retry: 6, atomics: 1, qkey: 7,
+		timeout: 14, retry: 6, reads: 1, qkey: 7,
 	}
 }
 

@@ -12,16 +12,34 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/spin"
 	"golang.org/x/sys/unix"
 )
 
 // Link measures one connection of a transport between two ranks, without collectives, as perftest measures RDMA, and prints its columns.
 type Link struct {
-	Latency bool // of messages to and fro; else bandwidth of messages from rank 0 to rank 1
-	Sizes   []int
-	Iters   int
-	Warmup  int
+	Kind   LinkKind
+	Sizes  []int // bytes; of AtomicLat, 8
+	Iters  int
+	Warmup int
 }
+
+// LinkKind is what is measured, by perftest's names.
+type LinkKind string
+
+// Kinds of measurements.
+const (
+	WriteBW   LinkKind = "write_bw"   // bandwidth of messages from rank 0 to rank 1
+	WriteLat  LinkKind = "write_lat"  // half the time of a message to and fro
+	ReadBW    LinkKind = "read_bw"    // bandwidth of rank 0's reading rank 1's memory
+	AtomicLat LinkKind = "atomic_lat" // time that rank 0 takes to add to 8 bytes of rank 1's memory
+)
+
+// Latency reports whether it is a time, not a bandwidth.
+func (k LinkKind) Latency() bool { return k == WriteLat || k == AtomicLat }
+
+// OneSided reports whether rank 1 takes no part, which not all transports can.
+func (k LinkKind) OneSided() bool { return k == ReadBW || k == AtomicLat }
 
 // linkStreams is what the connection is made with; one stream is used.
 const linkStreams = 1
@@ -57,11 +75,11 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 	if err != nil {
 		return err
 	}
-	end := &linkEnd{ctx: ctx, e: e, stream: c.Stream(0), first: s.Rank() == 0, rests: !l.Latency}
+	end := &linkEnd{ctx: ctx, e: e, stream: c.Stream(0), first: s.Rank() == 0, rests: !l.Kind.Latency()}
 	if !end.first {
 		out = io.Discard
 	}
-	if l.Latency {
+	if l.Kind.Latency() {
 		fmt.Fprintln(out, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
 	} else {
 		fmt.Fprintln(out, " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]")
@@ -70,14 +88,7 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 		return err
 	}
 	for _, n := range l.Sizes {
-		measure := end.bandwidth
-		if l.Latency {
-			measure = end.latency
-		}
-		if _, err := measure(make([]byte, n), l.Warmup); err != nil {
-			return err
-		}
-		line, err := measure(make([]byte, n), l.Iters)
+		line, err := l.measure(ctx, s, end, c, n)
 		if err != nil {
 			return err
 		}
@@ -87,6 +98,30 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 		return err
 	}
 	return s.Barrier(ctx)
+}
+
+// measure measures messages, or operations, of n bytes.
+func (l Link) measure(ctx context.Context, s bootstrap.Session, end *linkEnd, c transport.Conn, n int) (line string, err error) {
+	b := make([]byte, n)
+	f := func(times int) (string, error) { return end.bandwidth(b, times) }
+	switch {
+	case l.Kind == WriteLat:
+		f = func(times int) (string, error) { return end.latency(b, times) }
+	case l.Kind.OneSided():
+		r, err := newReach(ctx, s, end, c, n)
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, r.close()) }()
+		f = r.reads
+		if l.Kind == AtomicLat {
+			f = r.atomics
+		}
+	}
+	if _, err := f(l.Warmup); err != nil {
+		return "", err
+	}
+	return f(l.Iters)
 }
 
 // linkSpin is how long an end polls for nothing before it sleeps, which leaves the processor to whatever moves the messages.
@@ -143,8 +178,24 @@ func (x *linkEnd) send(b []byte) error {
 }
 
 func (x *linkEnd) receive(b []byte) error {
-	return x.until(func() (bool, error) { return x.stream.Recv(linkTag, linkBuf(b)) })
+	return x.until(func() (bool, error) {
+		x.await()
+		return x.stream.Recv(linkTag, linkBuf(b))
+	})
 }
+
+// await spins for a moment on the word in memory that changes with the next message, as the engine does, where the stream has one.
+func (x *linkEnd) await() {
+	if a, ok := x.stream.(transport.Awaiter); ok {
+		if word, idle := a.Awaits(); word != nil {
+			spin.WaitNot(word, idle, linkPolls)
+			spin.Preemptible()
+		}
+	}
+}
+
+// linkPolls is how often that word is looked at.
+const linkPolls = 64
 
 // bandwidth sends b so many times, and waits for the answer to the last one.
 func (x *linkEnd) bandwidth(b []byte, times int) (string, error) {
@@ -164,18 +215,32 @@ func (x *linkEnd) bandwidth(b []byte, times int) (string, error) {
 		}
 		return "", x.send(answer)
 	}
-	posted, done := make([]time.Duration, times), make([]time.Duration, 0, times)
 	before := x.sent
+	return x.flow(times, len(b), func() (bool, error) {
+		ok, err := x.stream.Send(linkTag, linkBuf(b))
+		if ok {
+			x.sent++
+		}
+		return ok, err
+	}, func() (uint64, error) {
+		n, err := x.stream.Sent()
+		return n - before, err
+	}, func() error { return x.receive(answer) })
+}
+
+// flow begins something of so many bytes so many times and waits until all of it is finished, and for the end. It returns perftest's line.
+func (x *linkEnd) flow(times, bytes int, begin func() (bool, error), finished func() (uint64, error), end func() error) (string, error) {
+	posted, done := make([]time.Duration, times), make([]time.Duration, 0, times)
 	start := time.Now()
 	note := func() error {
-		n, err := x.stream.Sent()
-		for now := time.Since(start); uint64(len(done)) < n-before; {
+		n, err := finished()
+		for now := time.Since(start); uint64(len(done)) < n; {
 			done = append(done, now)
 		}
 		return err
 	}
 	for i := range times {
-		if err := errors.Join(x.send(b), note()); err != nil {
+		if err := errors.Join(x.until(begin), note()); err != nil {
 			return "", err
 		}
 		posted[i] = time.Since(start)
@@ -183,21 +248,21 @@ func (x *linkEnd) bandwidth(b []byte, times int) (string, error) {
 	if err := x.until(func() (bool, error) { return len(done) == times, note() }); err != nil {
 		return "", err
 	}
-	if err := x.receive(answer); err != nil {
+	if err := end(); err != nil {
 		return "", err
 	}
 	all := time.Since(start)
 	best := all / time.Duration(times) // a message
 	for i := 0; i < times; i++ {
-		for j := i + 1; j < times; j++ { // one alone may be in memory at once
-			if d := (done[j] - posted[i]) / time.Duration(j-i+1); d > 0 && j-i >= linkWindow {
+		for j := i + linkWindow; j < times; j++ {
+			if d := (done[j] - posted[i]) / time.Duration(j-i+1); d > 0 {
 				best = min(best, d)
 			}
 		}
 	}
-	rate := func(d time.Duration) float64 { return float64(len(b)) / (1 << 20) / d.Seconds() }
+	rate := func(d time.Duration) float64 { return float64(bytes) / (1 << 20) / d.Seconds() }
 	mean := all / time.Duration(times)
-	return fmt.Sprintf(" %-10d %-15d %-18.2f %-20.2f %.6f", len(b), times, rate(best), rate(mean), float64(times)/all.Seconds()/1e6), nil
+	return fmt.Sprintf(" %-10d %-15d %-18.2f %-20.2f %.6f", bytes, times, rate(best), rate(mean), float64(times)/all.Seconds()/1e6), nil
 }
 
 // linkWindow is how many messages the peak is taken over at least: fewer would fit into memory on their way, and say nothing of the link.
@@ -210,8 +275,9 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 	}
 	got := make([]byte, len(b))
 	us := make([]float64, 0, times)
+	// One look at the clock a round, and none at the other end: in an emulated machine it may cost as much as the message.
+	start := time.Now()
 	for range times {
-		start := time.Now()
 		first, second := func() error { return x.send(b) }, func() error { return x.receive(got) }
 		if !x.first {
 			first, second = second, first
@@ -222,9 +288,22 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 		if err := second(); err != nil {
 			return "", err
 		}
-		us = append(us, float64(time.Since(start).Nanoseconds())/2000)
+		if x.first {
+			now := time.Now()
+			us = append(us, float64(now.Sub(start).Nanoseconds())/2000)
+			start = now
+		}
+	}
+	if !x.first {
+		return "", nil
 	}
 	// What was sent last is still ours to keep alive until the peer has it, which its next message or close says.
+	return latencies(len(b), us), nil
+}
+
+// latencies is perftest's line of times in microseconds.
+func latencies(bytes int, us []float64) string {
+	times := len(us)
 	sum, squares := 0.0, 0.0
 	for _, t := range us {
 		sum += t
@@ -236,5 +315,5 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 	slices.Sort(us)
 	at := func(q float64) float64 { return us[min(times-1, int(math.Ceil(q*float64(times))))] }
 	return fmt.Sprintf(" %-7d %-14d %-14.2f %-12.2f %-16.2f %-14.2f %-15.2f %-22.2f %.2f",
-		len(b), times, us[0], us[times-1], us[times/2], mean, math.Sqrt(squares/float64(times)), at(0.99), at(0.999)), nil
+		bytes, times, us[0], us[times-1], us[times/2], mean, math.Sqrt(squares/float64(times)), at(0.99), at(0.999))
 }

@@ -65,7 +65,8 @@ func (q *CQ) Poll(out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, nil
 	}
-	n := C.gv_poll(q.cq, (*C.gv_completion)(unsafe.Pointer(&out[0])), C.int(len(out)))
+	first := (*C.gv_completion)(unsafe.Pointer(unsafe.SliceData(out))) // in a variable: what is made in the call is checked there, each time
+	n := C.gv_poll(q.cq, first, C.int(len(out)))
 	if n < 0 {
 		return 0, failure("ibv_poll_cq", -n)
 	}

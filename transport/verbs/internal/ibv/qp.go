@@ -78,7 +78,8 @@ func (q *QP) Post(batch []Send) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.gv_post_send(q.qp, (*C.gv_send)(unsafe.Pointer(&batch[0])), C.int(len(batch)), &posted)
+	first := (*C.gv_send)(unsafe.Pointer(unsafe.SliceData(batch))) // in a variable: what is made in the call is checked there, each time
+	errno := C.gv_post_send(q.qp, first, C.int(len(batch)), &posted)
 	return int(posted), failure("ibv_post_send", errno)
 }
 
@@ -88,7 +89,8 @@ func (q *QP) PostRecv(batch []Recv) (int, error) {
 		return 0, nil
 	}
 	var posted C.int
-	errno := C.gv_post_recv(q.qp, (*C.gv_recv)(unsafe.Pointer(&batch[0])), C.int(len(batch)), &posted)
+	first := (*C.gv_recv)(unsafe.Pointer(unsafe.SliceData(batch)))
+	errno := C.gv_post_recv(q.qp, first, C.int(len(batch)), &posted)
 	return int(posted), failure("ibv_post_recv", errno)
 }
 
