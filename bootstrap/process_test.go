@@ -125,7 +125,7 @@ func at(t *testing.T, fate string) time.Time {
 func TestUC04_KilledProcess(t *testing.T) {
 	t.Parallel() // with the others here, after all tests that count what is open in this process
 	if testing.Short() {
-		t.Skip("starts processes")
+		t.Skip("starts processes, not with -short")
 	}
 	for _, dead := range []int{0, 2} {
 		all := processes(t, 4)
@@ -153,7 +153,7 @@ func TestUC04_KilledProcess(t *testing.T) {
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel() // with the others here, after all tests that count what is open in this process
 	if testing.Short() {
-		t.Skip("starts processes")
+		t.Skip("starts processes, not with -short")
 	}
 	all := processes(t, 4)
 	const stopped = 1
@@ -180,7 +180,7 @@ func TestStoppedProcess(t *testing.T) {
 func TestPausedProcess(t *testing.T) {
 	t.Parallel() // with the others here, after all tests that count what is open in this process
 	if testing.Short() {
-		t.Skip("starts processes")
+		t.Skip("starts processes, not with -short")
 	}
 	all := processes(t, 3)
 	require.NoError(t, all[1].cmd.Process.Signal(syscall.SIGSTOP))

@@ -147,7 +147,7 @@ func TestCatalogIsProvenOnHosts(t *testing.T) {
 
 func TestCatalogIsProvenAtLargeSizes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes some seconds")
+		t.Skip("takes some seconds, not with -short")
 	}
 	forCatalog(t, func(t *testing.T, a Algorithm) {
 		if !slices.Contains([]string{"ring", "tree", "doubling", "chain", "doubletree", "hierarchical_ring", "hierarchical_doubling"}, a.Name) {

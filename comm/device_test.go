@@ -28,7 +28,7 @@ func needGPU(t *testing.T) *cuda.Device {
 	t.Helper()
 	d, err := cuda.Open(0)
 	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
-		t.Skip(err)
+		t.Skipf("%v; make test-gpu has emulated ones", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

@@ -121,7 +121,7 @@ func TestLongOnGPU(t *testing.T) {
 // 2^26 elements and more than 2^31, on repeated patterns, in windows, with equal bits on all ranks.
 func TestHugeOnGPU(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes tens of GiB")
+		t.Skip("takes tens of GiB, not with -short")
 	}
 	for _, row := range []struct {
 		ranks, count int

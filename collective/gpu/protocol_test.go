@@ -272,7 +272,7 @@ func TestWaitingLitmus(t *testing.T) {
 // TestWaitingFigures prints what the two protocols cost where ranks of one GPU use them, in a replayed graph of 20 calls.
 func TestWaitingFigures(t *testing.T) {
 	if testing.Short() {
-		t.Skip("measures")
+		t.Skip("prints figures of a GPU, not with -short")
 	}
 	g := newRig(t, 8, 256<<20)
 	for _, row := range []struct {
