@@ -19,6 +19,7 @@ import (
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 )
 
 var gpu0 = kernels.Device{Kind: kernels.CUDA}
@@ -479,19 +480,8 @@ func TestUC02_DeviceWatchdog(t *testing.T) {
 	w.check(want)
 
 	// A kernel on rank 2's stream that waits in vain, until it is told to give up.
-	table, err := w.d.Alloc(4 << 20)
-	require.NoError(t, err)
-	require.NoError(t, w.d.Fill(0, table.Ptr, 0, 4<<20))
-	require.NoError(t, w.d.Synchronize())
-	at := func(i int) unsafe.Pointer { return unsafe.Add(table.Ptr, i<<20) }
-	var p [1]cuda.Program
-	p[0].Reset(cuda.MoveBytes)
-	require.True(t, p[0].Lane() && p[0].Add(cuda.Instr{Code: cuda.Begin}, []unsafe.Pointer{at(0)}, nil) && p[0].Add(cuda.Instr{Code: cuda.Barrier}, []unsafe.Pointer{at(1), at(2)}, nil))
-	p[0].SetShape(1, 64)
-	p[0].SetWait(0, at(3))
-	require.NoError(t, w.d.Launch(p[:], w.streams[2], nil, nil))
-	private, err := w.d.NewStream()
-	require.NoError(t, err)
+	stall := cudatest.NewStall(t, w.d)
+	stall.Begin(w.streams[2])
 	each(ranks, func(r int) {
 		if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
 			t.Errorf("rank %d: a call that is queued: %v", r, err)
@@ -512,13 +502,11 @@ func TestUC02_DeviceWatchdog(t *testing.T) {
 		}
 		t.Errorf("rank %d: no error", r)
 	})
-	require.NoError(t, w.d.Store(private, at(3), 1))
+	stall.End()
 	for r := range ranks { // the streams are usable
 		require.NoError(t, w.d.Wait(w.streams[r]))
 	}
 	w.check(want)
-	require.NoError(t, w.d.DestroyStream(private))
-	require.NoError(t, w.d.Free(table))
 }
 
 // TestDeviceCallsDoNotAllocate: what a call of one rank, and a Group of all ranks', costs the collector, also where shapes change.

@@ -55,7 +55,7 @@ var may = map[string][]string{
 	"collective/gpu":            {"collective", "kernels", "kernels/cuda"},
 	"transport/verbs/internal/": {},
 	"kernels/cuda/internal/":    {},
-	"kernels/cuda/cudatest":     {"kernels/cuda", "kernels/cuda/internal/cu"},
+	"kernels/cuda/cudatest":     {"kernels", "kernels/cuda", "kernels/cuda/internal/cu", "github.com/stretchr/testify"},
 
 	"comm/settings": {"github.com/pelletier/go-toml"},
 

@@ -157,7 +157,7 @@ func (l *links) launch(how crossing) error {
 			captured, err = l.launchCopies(i, waits)
 		} else {
 			others, join := s.between()
-			captured, err = s.device.LaunchWire(wire, s.lead, others, join, waits, l.done[i])
+			captured, err = l.again[i].LaunchWire(wire, s.lead, others, join, waits, l.done[i])
 		}
 		if err != nil {
 			return err

@@ -294,7 +294,7 @@ func (c *Communicator) together(jobs []job) error {
 			}
 			var err error
 			if i < len(rounds)-1 {
-				err = s.device.Launch(c.build.programs(), s.lead, nil, nil)
+				err = s.again.Launch(c.build.programs(), s.lead, nil, nil)
 			} else {
 				err = s.launch(c.build.programs())
 			}

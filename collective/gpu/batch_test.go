@@ -13,6 +13,7 @@ import (
 	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 	"github.com/gccl-project/gccl/kernels/kernelstest"
 )
 
@@ -241,7 +242,7 @@ func TestUC76_FactorsOnGPU(t *testing.T) {
 func TestUC02_StreamThatDoesNotCome(t *testing.T) {
 	const ranks = 8
 	g := newRig(t, ranks, 1<<20)
-	w := newWaiters(g, ranks)
+	stall := cudatest.NewStall(t, g.d)
 	c := newCommunicator(t, g.d, ranks)
 	s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}, ranks, 1)
 	for _, late := range []int{5, 0} {
@@ -250,14 +251,8 @@ func TestUC02_StreamThatDoesNotCome(t *testing.T) {
 			_, _ = c.Behind()
 		}
 		calls := s.lay(g)
-		stuck := slices.Clone(calls) // a kernel that spins on one stream, for it waits for a rank that does not come
-		for r := range stuck {
-			stuck[r].Stream = g.streams[late]
-		}
 		g.waitAll()
-		require.NoError(t, g.d.Fill(0, w.abort.Ptr, 0, 4))
-		require.NoError(t, g.d.Wait(0))
-		require.NoError(t, w.run(stuck, []int{0, 1, 2, 3, 4, 5, 6}, lines, 4, 128))
+		stall.Begin(g.streams[late])
 		_, nobody := c.Behind()
 		require.Nil(t, nobody)
 		for range 20 {
@@ -270,7 +265,7 @@ func TestUC02_StreamThatDoesNotCome(t *testing.T) {
 		number, _ := c.Behind()
 		again, _ := c.Behind()
 		require.Equal(t, number, again, "it is one call")
-		require.NoError(t, g.d.Store(w.private, w.abort.Ptr, 1))
+		stall.End()
 		require.Eventually(t, func() bool {
 			_, ranks := c.Behind()
 			return ranks == nil

@@ -44,7 +44,7 @@ func (b *builder) round(d *cuda.Device, devices []*cuda.Device, jobs []job, r ro
 	b.kernels = append(b.kernels[:0], cuda.MoveBytes, cuda.SwapBytes)
 	for i := range jobs {
 		if j := &jobs[i]; j.calls != nil && j.stage == r.stage && r.phase < len(j.moves.Phases) {
-			folds, err := j.calls[0].foldKernel(false)
+			folds, err := j.calls[0].foldKernel()
 			if err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ func (b *builder) round(d *cuda.Device, devices []*cuda.Device, jobs []job, r ro
 // phase adds the moves of the call at hand that are done on a device by a kernel. p is a program that has room, or nil.
 func (b *builder) phase(d *cuda.Device, devices []*cuda.Device, p *cuda.Program, kernel cuda.Kernel, phase []Move) (*cuda.Program, error) {
 	call := &b.calls[0]
-	folds, err := call.foldKernel(false)
+	folds, err := call.foldKernel()
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +153,13 @@ func (b *builder) message(d *cuda.Device, devices []*cuda.Device, p *cuda.Progra
 	return p, err
 }
 
-// foldKernel returns the kernel of what is folded, move or line.
-func (c *Call) foldKernel(line bool) (cuda.Kernel, error) {
+// foldKernel returns the kernel of what is folded.
+func (c *Call) foldKernel() (cuda.Kernel, error) {
 	op := c.RedOp
 	if c.Factor.Set {
 		op = kernels.Avg // a sum that scales
 	}
-	return cuda.FoldKernel(c.DType, op, line)
+	return cuda.FoldKernel(c.DType, op)
 }
 
 // kernelOf returns the kernel for a move; folds is the one for those that change bits.

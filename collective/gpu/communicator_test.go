@@ -95,30 +95,7 @@ func TestAlgorithmsOnGPU(t *testing.T) {
 	}
 }
 
-// Long messages, whole, for types of each size.
-func TestLongOnGPU(t *testing.T) {
-	const count = 1000003
-	g := newRig(t, 8, 8*count+4096)
-	for _, ranks := range []int{2, 5, 8} {
-		c := newCommunicator(t, g.d, ranks)
-		for i, kind := range collective.Kinds() {
-			ins, outs := kind.Blocks(ranks)
-			if kind == collective.Barrier {
-				continue
-			}
-			for j, dtype := range []kernels.DType{kernels.Float32, kernels.Bfloat16, kernels.Int8, kernels.Float64} {
-				for _, op := range []kernels.RedOp{kernels.Sum, kernels.Avg}[:min(2, len(redops(kind)))] {
-					s := sampleOf(Call{Kind: kind, DType: dtype, RedOp: op, Count: count / max(ins, outs)}, ranks, i+j)
-					calls := s.lay(g)
-					require.NoError(t, c.Group(calls), "%s", s)
-					s.check(g, calls)
-				}
-			}
-		}
-	}
-}
-
-// 2^26 elements and more than 2^31, on repeated patterns, in windows, with equal bits on all ranks.
+// More than 2^31 elements, on repeated patterns, in windows, with equal bits on all ranks.
 func TestHugeOnGPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes tens of GiB, not with -short")
@@ -126,7 +103,7 @@ func TestHugeOnGPU(t *testing.T) {
 	for _, row := range []struct {
 		ranks, count int
 		dtype        kernels.DType
-	}{{8, 1 << 26, kernels.Float32}, {3, 1 << 26, kernels.Bfloat16}, {2, 1<<31 + 12345, kernels.Int8}} {
+	}{{2, 1<<31 + 12345, kernels.Int8}} {
 		t.Run(fmt.Sprintf("%d×%d %v", row.ranks, row.count, row.dtype), func(t *testing.T) {
 			size := row.dtype.Size()
 			g := newRig(t, row.ranks, int64(row.count)*int64(size)+4096)

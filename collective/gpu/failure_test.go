@@ -52,7 +52,7 @@ func TestDriverFailures(t *testing.T) {
 				return n
 			}
 			before := free(g.d)
-			n := 1
+			n, quiet := 1, 0
 			for ; ; n++ {
 				cudatest.FailCall(t, n)
 				err := life(calls)
@@ -60,8 +60,13 @@ func TestDriverFailures(t *testing.T) {
 					require.NoError(t, err)
 					break
 				}
-				require.ErrorContains(t, err, "CUDA_ERROR_UNKNOWN (999)", "call %d", n)
 				g.waitAll()
+				if err == nil { // a graph that could not be told what to launch
+					quiet++
+					s.check(g, calls)
+				} else {
+					require.ErrorContains(t, err, "CUDA_ERROR_UNKNOWN (999)", "call %d", n)
+				}
 				require.Equal(t, before, free(g.d), "call %d", n)
 				calls = s.lay(g)
 				require.NoError(t, life(calls), "after call %d", n)
@@ -69,6 +74,7 @@ func TestDriverFailures(t *testing.T) {
 			}
 			t.Logf("%d driver calls failed", n-1)
 			require.Greater(t, n, 5)
+			require.Less(t, quiet, n/6, "calls that failed without an error")
 		})
 	}
 }

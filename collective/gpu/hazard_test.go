@@ -28,6 +28,8 @@ import (
 //	dependent launches that overlap                          no kernel asks for it: TestKernelsAreInThePTX of package cuda
 //	two communicators that fill the GPU, ranks interleaved   TestTwoFullCommunicators
 //	more blocks than run at once                             TestTooManyBlocksAreRefused
+//	a kernel behind one that waits for it, in a queue that   see several
+//	streams share
 
 // TestOneConnectionOnGPU has the driver put all streams on one hardware queue, which it decides when it is opened.
 func TestOneConnectionOnGPU(t *testing.T) {
@@ -161,4 +163,29 @@ func TestTwoFullCommunicators(t *testing.T) {
 	}
 	require.NoError(t, g.d.DestroyStream(high))
 	require.NoError(t, g.d.DestroyStream(short))
+}
+
+// A launch whose blocks wait for others' and cannot all run at once fails, rather than hang.
+func TestTooManyBlocksAreRefused(t *testing.T) {
+	devices := several(t, 2, 2)
+	if devices[0].Info().Multiprocessors >= 64 {
+		t.Skip("this GPU runs all blocks that a launch may have; make test-gpu has smaller ones")
+	}
+	g := newRigOn(t, devices, 8<<20)
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	s := newSample(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1 << 20}, 2, 0)
+	calls := s.lay(g)
+	g.waitAll()
+	was := c.links.blocks
+	c.links.blocks = 128
+	require.ErrorContains(t, c.Group(calls), "COOPERATIVE_LAUNCH_TOO_LARGE")
+	require.Error(t, c.Group(calls), "some GPUs may have got their part")
+	require.NoError(t, c.Close())
+	c, err = New(g.devices)
+	require.NoError(t, err)
+	require.Less(t, was, 128)
+	require.NoError(t, c.Group(calls))
+	s.check(g, calls)
+	require.NoError(t, c.Close())
 }

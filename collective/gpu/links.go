@@ -16,6 +16,7 @@ type links struct {
 	at      []unsafe.Pointer // the stages' addresses
 	side    []cuda.Stream    // of each site, for copies beside others
 	aborter []cuda.Stream    // of each site, for the abort word
+	again   []*cuda.Replays  // of each site: launches wires
 	fork    []cuda.Event     // of each site
 	done    []cuda.Event     // of each site: its last launch that no graph holds
 	last    []cuda.Stream    // of each site: the stream of that launch, 0 before the first
@@ -83,6 +84,11 @@ func (l *links) open(d *cuda.Device) error {
 	if err != nil {
 		return err
 	}
+	again, err := d.NewWireReplays(wireReplays)
+	l.again = append(l.again, again)
+	if err != nil {
+		return err
+	}
 	aborter, err := d.NewPriorityStream()
 	l.aborter = append(l.aborter, aborter)
 	if err != nil {
@@ -109,6 +115,9 @@ func (l *links) close() (err error) {
 	}
 	for i := range l.stages {
 		d := l.stages[i].d
+		if i < len(l.again) {
+			err = errors.Join(err, l.again[i].Close())
+		}
 		for _, list := range [][]cuda.Event{l.fork, l.done} {
 			if i < len(list) && list[i] != 0 {
 				err = errors.Join(err, d.DestroyEvent(list[i]))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"unsafe"
@@ -55,6 +56,15 @@ func newRigOn(t testing.TB, devices []*cuda.Device, room int64) *rig {
 		}
 	})
 	return g
+}
+
+// TestMain gives each handle of a GPU, where several stand for several GPUs, a queue of its own: by default streams share eight, and a kernel
+// behind another in a queue does not begin before that one has ended, also if it is what that one waits for. The driver reads it once.
+func TestMain(m *testing.M) {
+	if os.Getenv("CUDA_DEVICE_MAX_CONNECTIONS") == "" {
+		_ = os.Setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+	}
+	os.Exit(m.Run())
 }
 
 // several returns a device for each rank: all GPUs in turn, or where there is one, several handles of it. They are connected.

@@ -10,6 +10,7 @@ import (
 // A site is a communicator's part on one GPU.
 type site struct {
 	device *cuda.Device
+	again  *cuda.Replays // launches programs here
 	ranks  []int
 	here   cuda.Event // of the leading stream, for other GPUs
 
@@ -25,6 +26,9 @@ type site struct {
 	others []cuda.Stream // the others'
 }
 
+// What so many graphs can launch again costs the host least; they take memory, of which links leave little of what a communicator may have.
+const replays, wireReplays = 16, 8
+
 // watchedLaunches is how many launches of the host's lead are told apart. It seldom is ahead of the GPU by more.
 const watchedLaunches = 64
 
@@ -35,6 +39,9 @@ func (s *site) open() error {
 		return err
 	}
 	s.joins = append(s.joins, j)
+	if s.again, err = s.device.NewReplays(replays); err != nil {
+		return err
+	}
 	s.here, err = s.device.NewEvent(false)
 	return err
 }
@@ -46,6 +53,7 @@ func (s *site) close() (err error) {
 		err = errors.Join(err, j.Destroy())
 	}
 	s.joins = nil
+	err = errors.Join(err, s.again.Close())
 	if s.here != 0 {
 		err = errors.Join(err, s.device.DestroyEvent(s.here))
 	}
@@ -72,7 +80,7 @@ func (s *site) take(streams []cuda.Stream, part uint64) bool {
 // launch queues programs between all its ranks' streams.
 func (s *site) launch(ps []cuda.Program) error {
 	others, j := s.between()
-	return s.device.Launch(ps, s.lead, others, j)
+	return s.again.Launch(ps, s.lead, others, j)
 }
 
 // between is what the next launch needs to stand between all its ranks' streams.

@@ -12,28 +12,21 @@ typedef unsigned long long u64;
 enum {
 	MAX_LANES = 64,
 	MAX_INSTRS = 64,
-	MAX_POINTERS = 291,
-	MAX_BLOCKS = 64, // of a lane that waits for others: entries of an epoch table, rows of a flag table
-	MAX_RANKS = 64,  // that meet in a barrier: flags in a row
+	MAX_POINTERS = 294,
 };
 
 // Codes of instrs. Pointers of an instr are those of its sources, then those of its destinations.
 enum {
 	MOVE = 0,     // every destination = the fold of the sources, in their order
 	EXCHANGE = 1, // destination k = source k, all of which are read before one is written; at most 8
-	BEGIN = 2,    // source 0 is the lane's epoch table: the next epoch begins
-	BARRIER = 3,  // source k is rank k's flag table; ours is the one numbered plain. All ranks meet
-	PUT = 4,      // every destination, rows of lines, = the source, each line with the epoch in it
-	TAKE = 5,     // MOVE whose sources are rows of lines, but for the one numbered plain; waits for each line
-	DIVIDE = 6,   // destination 0 = source 0 divided by the factor, integers, fractions dropped
+	DIVIDE = 2,   // destination 0 = source 0 divided by the factor, integers, fractions dropped
 };
 
 // Flags of instrs.
 enum {
-	RELEASE = 1, // of BARRIER: what was written before is seen after
-	SIGNED = 2,  // of DIVIDE: two's complement; the size of an element is plain
-	FACTORS = 4, // of MOVE: every source has a factor of its own, which come after the destinations' pointers
-	FETCH = 8,   // of FACTORS: they are addresses of elements
+	SIGNED = 1,  // of DIVIDE: two's complement; the size of an element is plain
+	FACTORS = 2, // of MOVE: every source has a factor of its own, which come after the destinations' pointers
+	FETCH = 4,   // of FACTORS: they are addresses of elements
 };
 
 // 24 bytes
@@ -44,18 +37,15 @@ struct Instr {
 	u8 nsrc, ndst;
 	u8 code;
 	u8 flags;
-	u8 plain; // of TAKE, DIVIDE and BARRIER; of MOVE and EXCHANGE the logarithm of the unit that all pointers agree on, 16 bytes at most
+	u8 plain; // of DIVIDE the size of an element; of MOVE and EXCHANGE the logarithm of the unit that all pointers agree on, 16 bytes at most
 	u8 head;  // of MOVE and EXCHANGE: elements before the first whole unit
 };
 
 // A grid's row y is lane y. 4096 bytes, as much as every driver takes for a kernel's arguments.
 struct Args {
 	u64 factor; // bits of a float (also for the shorter types), a double, or a divisor
-	u64 half;   // bytes from a row of lines to the one for odd epochs
-	u64 abort;  // address of a word that is not 0 once the call is to end at once; 0: none
-	u32 unused[2];
 	u16 start[MAX_LANES + 1]; // lane l runs instrs start[l] … start[l+1]-1
-	u16 unused2[3];
+	u16 unused[3];
 	Instr instr[MAX_INSTRS];
 	u64 pointer[MAX_POINTERS + 8]; // loads of 8 are predicated, but not the reading of their addresses
 };
@@ -71,9 +61,7 @@ AT(Instr, flags, 21);
 AT(Instr, plain, 22);
 AT(Instr, head, 23);
 AT(Args, factor, 0);
-AT(Args, half, 8);
-AT(Args, abort, 16);
-AT(Args, start, 32);
-AT(Args, instr, 168);
-AT(Args, pointer, 1704);
+AT(Args, start, 8);
+AT(Args, instr, 144);
+AT(Args, pointer, 1680);
 static_assert(sizeof(Instr) == 24 && sizeof(Args) == 4096);

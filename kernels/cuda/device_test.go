@@ -148,7 +148,7 @@ func (h *host) run(dst unsafe.Pointer, srcs []unsafe.Pointer, n int, fold func(d
 }
 
 func (h *host) Reducer(t kernels.DType, op kernels.RedOp) (func(dst unsafe.Pointer, srcs []unsafe.Pointer, n int), error) {
-	if _, err := cuda.FoldKernel(t, op, false); err != nil {
+	if _, err := cuda.FoldKernel(t, op); err != nil {
 		return nil, err
 	}
 	return func(dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {

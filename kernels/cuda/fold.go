@@ -52,7 +52,7 @@ func FactorBits(t kernels.DType, factor float64) uint64 {
 }
 
 func (d *Device) fold(s Stream, t kernels.DType, op kernels.RedOp, scaled, factor uint64, dst unsafe.Pointer, srcs []unsafe.Pointer, n int) error {
-	k, err := FoldKernel(t, op, false)
+	k, err := FoldKernel(t, op)
 	if err == nil {
 		err = d.Folds(t)
 	}

@@ -11,14 +11,12 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
 )
 
-// A Kernel is one of the interpreters in kernels.cu. Of each type and operator there are two: one whose instrs move memory, and
-// one whose instrs pass lines.
+// A Kernel is one of the interpreters in kernels.cu: one of each type and operator, and those of bytes.
 type Kernel uint8
 
 // The kernels for bytes; those that fold are found by FoldKernel.
 const (
 	MoveBytes Kernel = iota // Move
-	LineBytes               // Put, Take
 	SwapBytes               // Exchange, Divide
 	numBytes
 )
@@ -29,12 +27,11 @@ var operators = [...]string{kernels.Sum: "sum", kernels.Prod: "prod", kernels.Ma
 const (
 	numDTypes  = 12
 	numRedOps  = 5
-	numKernels = numBytes + 2*numDTypes*numRedOps
+	numKernels = numBytes + numDTypes*numRedOps
 )
 
-// FoldKernel returns the kernel whose instrs fold by d and op, move or line. An average of an integer type is a sum, to be divided
-// afterwards.
-func FoldKernel(d kernels.DType, op kernels.RedOp, line bool) (Kernel, error) {
+// FoldKernel returns the kernel whose instrs fold by d and op. An average of an integer type is a sum, to be divided afterwards.
+func FoldKernel(d kernels.DType, op kernels.RedOp) (Kernel, error) {
 	if err := d.Check(); err != nil {
 		return 0, err
 	}
@@ -44,20 +41,15 @@ func FoldKernel(d kernels.DType, op kernels.RedOp, line bool) (Kernel, error) {
 	if op == kernels.Avg && !d.IsFloat() {
 		op = kernels.Sum
 	}
-	k := numBytes + 2*Kernel(int(d)*numRedOps+int(op))
-	if line {
-		k++
-	}
-	return k, nil
+	return numBytes + Kernel(int(d)*numRedOps+int(op)), nil
 }
 
 // name returns the kernel's name in kernels.cu. Signed and unsigned integers share sums and products.
 func (k Kernel) name() string {
 	if k < numBytes {
-		return [...]string{"gccl_move_bytes", "gccl_line_bytes", "gccl_swap_bytes"}[k]
+		return [...]string{"gccl_move_bytes", "gccl_swap_bytes"}[k]
 	}
-	role := [2]string{"move", "line"}[(k-numBytes)%2]
-	i := int(k-numBytes) / 2
+	i := int(k - numBytes)
 	d, op := kernels.DType(i/numRedOps), kernels.RedOp(i%numRedOps)
 	if op == kernels.Sum || op == kernels.Prod {
 		switch d {
@@ -69,7 +61,7 @@ func (k Kernel) name() string {
 			d = kernels.Uint64
 		}
 	}
-	return "gccl_" + role + "_" + operators[op] + "_" + d.String()
+	return "gccl_move_" + operators[op] + "_" + d.String()
 }
 
 // size returns the bytes of what the kernel counts in.
@@ -77,12 +69,12 @@ func (k Kernel) size() uint64 {
 	if k < numBytes {
 		return 1
 	}
-	return uint64(kernels.DType(int(k-numBytes) / 2 / numRedOps).Size())
+	return uint64(kernels.DType(int(k-numBytes) / numRedOps).Size())
 }
 
 // ofFloat8 reports whether the kernel is of an 8-bit floating-point type.
 func (k Kernel) ofFloat8() bool {
-	return k >= numBytes && kernels.DType(int(k-numBytes)/2/numRedOps) >= kernels.Float8e4m3
+	return k >= numBytes && kernels.DType(int(k-numBytes)/numRedOps) >= kernels.Float8e4m3
 }
 
 // exists is false for the averages of integers, which are none of the kernels.
@@ -90,7 +82,7 @@ func (k Kernel) exists() bool {
 	if k < numBytes {
 		return true
 	}
-	i := int(k-numBytes) / 2
+	i := int(k - numBytes)
 	return kernels.RedOp(i%numRedOps) != kernels.Avg || kernels.DType(i/numRedOps).IsFloat()
 }
 

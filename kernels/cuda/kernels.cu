@@ -9,7 +9,6 @@
 
 KERNEL(gccl_move_bytes, Args, 256, 8, run_copies(args))
 KERNEL(gccl_swap_bytes, Args, 256, 3, run_swaps(args))
-KERNEL(gccl_line_bytes, Args, 256, 3, (run_lines<u8, Sum>(args)))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)
 FLOATS(avg, Avg)
 FLOATS(prod, Prod) UNSIGNED(prod, Prod)

@@ -163,7 +163,7 @@ template <class T> DEVICE void divide_as(const Args &a, const Instr &in) {
 	}
 }
 DEVICE void divide(const Args &a, const Instr &in) {
-	switch (in.plain | (in.flags & SIGNED) << 7) {
+	switch (in.plain + (in.flags & SIGNED ? 256 : 0)) {
 	case 1: divide_as<u8>(a, in); break;
 	case 4: divide_as<u32>(a, in); break;
 	case 8: divide_as<u64>(a, in); break;

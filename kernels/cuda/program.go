@@ -11,39 +11,28 @@ import (
 const (
 	MaxLanes    = 64
 	MaxInstrs   = 64
-	MaxPointers = 291
-	MaxBlocks   = 64 // of a lane that waits for others
-	MaxRanks    = 64 // that meet in a barrier
+	MaxPointers = 294
 	MaxThreads  = 256
+
+	maxLaunches = cu.MaxLaunches
 )
 
 // Code says what an instr does; args.h has the whole meaning.
 type Code uint8
 
-// The codes; which kernel takes which is said there. All take Begin and Barrier.
+// The codes; which kernel takes which is said there.
 const (
 	Move     Code = 0 // every destination = the fold of the sources, in their order
 	Exchange Code = 1 // destination k = source k, all read before one is written; at most 8
-	Begin    Code = 2 // source 0 is the lane's epoch table: the next epoch begins
-	Barrier  Code = 3 // meet all ranks: source k is rank k's flag table, Plain the lane's rank
-	Put      Code = 4 // lines at every destination = the source
-	Take     Code = 5 // every destination = the fold of the sources: lines, but for the one numbered Plain
-	Divide   Code = 6 // destination = source divided by the factor; Plain is the size of an element
+	Divide   Code = 2 // destination = source divided by the factor; Plain is the size of an element
 )
 
 // Flags of instrs.
 const (
-	Release uint8 = 1 // of Barrier: what was written before it is seen after it
-	Signed  uint8 = 2 // of Divide: two's complement
-	factors uint8 = 4 // of Move: every source has a factor of its own
-	Fetch   uint8 = 8 // of AddScaled: the factors are addresses of elements
+	Signed  uint8 = 1 // of Divide: two's complement
+	factors uint8 = 2 // of Move: every source has a factor of its own
+	Fetch   uint8 = 4 // of AddScaled: the factors are addresses of elements
 )
-
-// NoPlain as Instr.Plain says that all sources of a Take are lines.
-const NoPlain = 255
-
-// LinePayload is how many bytes of payload a line of 16 bytes carries.
-const LinePayload = 8
 
 // An Instr is one action of a lane, on memory that is added with it.
 type Instr struct {
@@ -54,16 +43,13 @@ type Instr struct {
 	ndst   uint8
 	Code   Code
 	Flags  uint8
-	Plain  uint8 // of Take, Divide and Barrier
+	Plain  uint8 // of Divide
 	head   uint8
 }
 
 // args mirrors Args of args.h.
 type args struct {
 	factor  uint64
-	half    uint64
-	abort   uint64
-	_       [2]uint32
 	start   [MaxLanes + 1]uint16
 	_       [3]uint16
 	instr   [MaxInstrs]Instr
@@ -80,13 +66,12 @@ type Program struct {
 	lanes    uint16
 	instrs   uint16
 	pointers uint16
-	waits    bool
 }
 
 // Reset empties the program for a kernel.
 func (p *Program) Reset(k Kernel) {
-	p.kernel, p.blocks, p.threads, p.lanes, p.instrs, p.pointers, p.waits = k, 1, MaxThreads, 0, 0, 0, false
-	p.args.factor, p.args.half, p.args.abort = 0, 0, 0
+	p.kernel, p.blocks, p.threads, p.lanes, p.instrs, p.pointers = k, 1, MaxThreads, 0, 0, 0
+	p.args.factor = 0
 	p.args.start[0] = 0
 }
 
@@ -120,7 +105,6 @@ func (p *Program) Add(in Instr, srcs, dsts []unsafe.Pointer) bool {
 	p.args.instr[p.instrs] = in
 	p.instrs++
 	p.args.start[p.lanes] = p.instrs
-	p.waits = p.waits || in.Code == Begin
 	return true
 }
 
@@ -149,20 +133,7 @@ func (p *Program) unit(first, n int, count uint64) (unit, head uint8) {
 	return unit, uint8(min(before, count))
 }
 
-// Repeat appends an instr on the memory of one that was added before, by its number from 0 on.
-func (p *Program) Repeat(in Instr, earlier int) bool {
-	if p.instrs == MaxInstrs || earlier >= int(p.instrs) {
-		return false
-	}
-	was := &p.args.instr[earlier]
-	in.first, in.nsrc, in.ndst = was.first, was.nsrc, was.ndst
-	p.args.instr[p.instrs] = in
-	p.instrs++
-	p.args.start[p.lanes] = p.instrs
-	return true
-}
-
-// Instrs returns how many instrs there are: the number of the next.
+// Instrs returns how many instrs there are.
 func (p *Program) Instrs() int { return int(p.instrs) }
 
 // Lanes returns how many lanes there are.
@@ -174,13 +145,7 @@ func (p *Program) Empty() bool { return p.instrs == 0 }
 // SetFactor sets what Scaled sources are multiplied by, the bits of a float (of a double for Float64), or the divisor of Divide.
 func (p *Program) SetFactor(bits uint64) { p.args.factor = bits }
 
-// SetWait sets the bytes from a row of lines to the one for odd epochs, and the word that ends all waiting once it is not 0.
-func (p *Program) SetWait(half int64, abort unsafe.Pointer) {
-	p.args.half, p.args.abort = uint64(half), uint64(uintptr(abort))
-}
-
-// SetShape sets the blocks of every lane and the threads of a block, a multiple of 32 up to MaxThreads. Lanes that wait have at
-// most MaxBlocks.
+// SetShape sets the blocks of every lane and the threads of a block, a multiple of 32 up to MaxThreads.
 func (p *Program) SetShape(blocks, threads int) {
 	p.blocks, p.threads = uint32(blocks), uint32(threads)
 }
@@ -243,26 +208,33 @@ func (j *Join) Destroy() (err error) {
 
 // Launch queues programs one after the other on a stream: after all that was queued on the others, which wait for the last
 // program; with no program the streams meet all the same. Others equal to on cost nothing; j may be nil if there are no more.
-// Programs that wait are launched cooperatively: all their blocks run, or the launch fails with an error. It allocates nothing.
+// It allocates nothing.
 func (d *Device) Launch(ps []Program, on Stream, others []Stream, j *Join) error {
-	var before []cu.Event
-	var after cu.Event
-	if j != nil {
-		before, after = j.before, j.after
-	} else {
-		others = nil
-	}
-	var buf [8]cu.Launch
+	before, after, others := j.events(others)
+	var buf [maxLaunches]cu.Launch
 	for first := true; first || len(ps) > 0; first = false {
 		n := min(len(ps), len(buf))
-		for i := range n {
-			p := &ps[i]
-			buf[i] = cu.Launch{Function: d.table[p.kernel], Columns: p.blocks, Rows: uint32(p.lanes), Threads: p.threads, Cooperative: p.waits}
-		}
-		if err := cu.LaunchJoined(d.ctx, buf[:n], unsafe.Pointer(unsafe.SliceData(ps)), int(unsafe.Sizeof(Program{})), on, others, before, after); err != nil {
+		if err := cu.LaunchJoined(d.ctx, d.launches(&buf, ps[:n]), unsafe.Pointer(unsafe.SliceData(ps)), int(unsafe.Sizeof(Program{})), on, others, before, after); err != nil {
 			return err
 		}
 		ps = ps[n:]
 	}
 	return nil
+}
+
+// launches returns those of up to maxLaunches programs, in buf.
+func (d *Device) launches(buf *[maxLaunches]cu.Launch, ps []Program) []cu.Launch {
+	for i := range ps {
+		p := &ps[i]
+		buf[i] = cu.Launch{Function: d.table[p.kernel], Columns: p.blocks, Rows: uint32(p.lanes), Threads: p.threads}
+	}
+	return buf[:len(ps)]
+}
+
+// events returns what a launch between streams records, and the streams: none without a join.
+func (j *Join) events(streams []Stream) (before []cu.Event, after cu.Event, others []Stream) {
+	if j == nil {
+		return nil, 0, nil
+	}
+	return j.before, j.after, streams
 }

@@ -26,8 +26,7 @@ func TestArgsMirrorC(t *testing.T) {
 		"Instr.count": unsafe.Offsetof(in.Count), "Instr.scaled": unsafe.Offsetof(in.Scaled), "Instr.first": unsafe.Offsetof(in.first),
 		"Instr.nsrc": unsafe.Offsetof(in.nsrc), "Instr.ndst": unsafe.Offsetof(in.ndst), "Instr.code": unsafe.Offsetof(in.Code),
 		"Instr.flags": unsafe.Offsetof(in.Flags), "Instr.plain": unsafe.Offsetof(in.Plain), "Instr.head": unsafe.Offsetof(in.head),
-		"Args.factor": unsafe.Offsetof(a.factor), "Args.half": unsafe.Offsetof(a.half), "Args.abort": unsafe.Offsetof(a.abort),
-		"Args.start": unsafe.Offsetof(a.start), "Args.instr": unsafe.Offsetof(a.instr),
+		"Args.factor": unsafe.Offsetof(a.factor), "Args.start": unsafe.Offsetof(a.start), "Args.instr": unsafe.Offsetof(a.instr),
 		"Args.pointer": unsafe.Offsetof(a.pointer),
 	}
 	found := regexp.MustCompile(`AT\((\w+), (\w+), (\d+)\);`).FindAllSubmatch(text, -1)
@@ -40,9 +39,9 @@ func TestArgsMirrorC(t *testing.T) {
 	require.EqualValues(t, 24, unsafe.Sizeof(in))
 	require.EqualValues(t, 4096, unsafe.Sizeof(a))
 	constants := map[string]int{
-		"MAX_LANES": MaxLanes, "MAX_INSTRS": MaxInstrs, "MAX_POINTERS": MaxPointers, "MAX_BLOCKS": MaxBlocks, "MAX_RANKS": MaxRanks,
-		"MOVE": int(Move), "EXCHANGE": int(Exchange), "BEGIN": int(Begin), "BARRIER": int(Barrier), "PUT": int(Put), "TAKE": int(Take),
-		"DIVIDE": int(Divide), "RELEASE": int(Release), "SIGNED": int(Signed), "FACTORS": int(factors), "FETCH": int(Fetch),
+		"MAX_LANES": MaxLanes, "MAX_INSTRS": MaxInstrs, "MAX_POINTERS": MaxPointers,
+		"MOVE": int(Move), "EXCHANGE": int(Exchange), "DIVIDE": int(Divide),
+		"SIGNED": int(Signed), "FACTORS": int(factors), "FETCH": int(Fetch),
 	}
 	for name, value := range constants {
 		m := regexp.MustCompile(`(?m)^\t` + name + ` = (\d+),`).FindSubmatch(text)
@@ -68,15 +67,10 @@ func TestProgramFills(t *testing.T) {
 	require.True(t, p.Lane())
 	require.True(t, p.Add(Instr{}, make([]unsafe.Pointer, 200), make([]unsafe.Pointer, MaxPointers-200)))
 	require.False(t, p.Add(Instr{}, one, nil), "no pointer left")
-	require.False(t, p.waits)
-	p.Reset(LineBytes)
-	require.True(t, p.Lane())
-	require.True(t, p.Add(Instr{Code: Begin}, one, nil))
-	require.True(t, p.waits)
 }
 
 func TestUnits(t *testing.T) {
-	bf16, err := FoldKernel(kernels.Bfloat16, kernels.Sum, false)
+	bf16, err := FoldKernel(kernels.Bfloat16, kernels.Sum)
 	require.NoError(t, err)
 	for _, row := range []struct {
 		kernel     Kernel
@@ -145,7 +139,7 @@ func TestFloat8NeedsCapability9(t *testing.T) {
 
 // Factors of sources come after the pointers, and need room.
 func TestFactorsOfAProgram(t *testing.T) {
-	k, err := FoldKernel(kernels.Float32, kernels.Avg, false)
+	k, err := FoldKernel(kernels.Float32, kernels.Avg)
 	require.NoError(t, err)
 	var p Program
 	p.Reset(k)

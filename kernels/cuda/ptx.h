@@ -19,12 +19,6 @@ struct Pack { // 16 bytes
 	u32 w[4];
 };
 
-// A line is 16 bytes: twice 4 bytes of payload with the epoch. Each half is stored and loaded at once, so that payload whose
-// epoch is there is there too.
-struct Line {
-	u64 a, b;
-};
-
 DEVICE u32 thread_index() {
 	u32 x;
 	asm("mov.u32 %0, %%tid.x;" : "=r"(x));
@@ -130,12 +124,6 @@ DEVICE void load_lines(Pack &v, u64 p, bool wanted) {
 DEVICE void store_lines(u64 p, const Pack &v) {
 	asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
 }
-DEVICE Line load_line(u64 p) {
-	Line l;
-	asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(l.a), "=l"(l.b) : "l"(p) : "memory");
-	return l;
-}
-DEVICE void store_line(u64 p, Line l) { asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(l.a), "l"(l.b) : "memory"); }
 DEVICE u32 load_relaxed(u64 p) {
 	u32 x;
 	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");

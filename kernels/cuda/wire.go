@@ -42,18 +42,22 @@ const numWireKernels = numWireBytes + 2*wireDTypes*numRedOps
 
 // wireFold returns the exchange's or the push's kernel that folds by d and op. Types that have none are a *kernels.UnsupportedError.
 func wireFold(d kernels.DType, op kernels.RedOp, push bool) (WireKernel, error) {
-	k, err := FoldKernel(d, op, push)
+	k, err := FoldKernel(d, op)
 	if err != nil {
 		return 0, err
 	}
 	if int(d) >= wireDTypes {
 		return 0, &kernels.UnsupportedError{Kernel: "fold between GPUs", Device: "cuda", DType: d, Accepted: "the types of up to kernels.Bfloat16"}
 	}
-	return numWireBytes + WireKernel(k-numBytes), nil
+	w := numWireBytes + 2*WireKernel(k-numBytes)
+	if push {
+		w++
+	}
+	return w, nil
 }
 
 // fold is the kernel in kernels.cu that has its type and operator.
-func (k WireKernel) fold() Kernel { return numBytes + Kernel(k-numWireBytes) }
+func (k WireKernel) fold() Kernel { return numBytes + Kernel(k-numWireBytes)/2 }
 
 // exchanges reports whether it is one of the kernels of LL128.
 func (k WireKernel) exchanges() bool {
@@ -68,7 +72,7 @@ func (k WireKernel) name() string {
 	if (k-numWireBytes)%2 == 1 {
 		role = "gccl_push_"
 	}
-	return role + name[len("gccl_move_"):] // "line" is as long
+	return role + name[len("gccl_move_"):]
 }
 
 // From compute capability 9.0 on an exchange may begin before the kernel ahead of it has ended.
@@ -148,6 +152,7 @@ func (d *Device) link(peer *Device) error {
 // A Wire is a launch of one of these kernels: an [LL128], a [Push] or a [Bulk].
 type Wire interface {
 	parts() (args unsafe.Pointer, k WireKernel, blocks, threads uint32)
+	key(to []byte) []byte // appends what of the arguments the kernel reads
 }
 
 // Threads returns how many a wire's launch has.
@@ -159,13 +164,12 @@ func Threads(w Wire) int {
 // LaunchWire is Launch of a wire, after two events more, each of which may be 0, and with done recorded behind it. In a capture, which it
 // reports, these events are left out. All blocks run at once, or the launch fails.
 func (d *Device) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits [2]Event, done Event) (captured bool, err error) {
+	args, l := d.wireLaunch(w)
+	before, after, others := j.events(others)
+	return cu.LaunchAfter(d.ctx, &l, args, on, others, before, after, waits, done)
+}
+
+func (d *Device) wireLaunch(w Wire) (args unsafe.Pointer, l cu.Launch) {
 	args, k, blocks, threads := w.parts()
-	var before []cu.Event
-	var after cu.Event
-	if j != nil {
-		before, after = j.before, j.after
-	} else {
-		others = nil
-	}
-	return cu.LaunchAfter(d.ctx, cu.Launch{Function: d.wire[k], Columns: blocks, Rows: 1, Threads: threads, Cooperative: true, Overlaps: k.exchanges() && d.info.Major >= overlapCapability}, args, on, others, before, after, waits, done)
+	return args, cu.Launch{Function: d.wire[k], Columns: blocks, Rows: 1, Threads: threads, Cooperative: true, Overlaps: k.exchanges() && d.info.Major >= overlapCapability}
 }

@@ -351,6 +351,37 @@ func (m *meter) eager() {
 	}
 }
 
+// TestLinkedFigures prints what calls cost the host where two handles of one GPU stand for two that are linked: what two GPUs cost it, but on the
+// GPU the kernels share its multiprocessors.
+func TestLinkedFigures(t *testing.T) {
+	if os.Getenv("CUDA_DEVICE_MAX_CONNECTIONS") != "32" {
+		t.Skip("two kernels of one GPU that wait for each other want CUDA_DEVICE_MAX_CONNECTIONS=32")
+	}
+	m := newMeter(t)
+	second, err := cuda.Open(0)
+	require.NoError(t, err)
+	require.NoError(t, cuda.Connect(m.d, second))
+	c, err := gpu.New([]*cuda.Device{m.d, second})
+	require.NoError(t, err)
+	calls := m.calls(2, 8<<10, kernels.Float32, true)
+	others := [][]gpu.Call{calls}
+	for i := range 40 { // more than are told apart
+		others = append(others, slices.Clone(calls))
+		for r := range calls {
+			others[i+1][r].Count = 100 + i
+		}
+	}
+	turn := 0
+	m.print("all_reduce of 8 KiB, two handles of a GPU that are linked, eager, µs: pipelined %.2f, of changing lengths %.2f, with sync %.2f",
+		m.wall(200, func() error { return c.Group(calls) })*1e6,
+		m.wall(200, func() error { turn++; return c.Group(others[turn%len(others)]) })*1e6,
+		m.wall(200, func() error {
+			return errors.Join(c.Group(calls), m.d.Wait(calls[0].Stream), m.d.Wait(calls[1].Stream))
+		})*1e6)
+	require.NoError(t, c.Close())
+	require.NoError(t, second.Close())
+}
+
 // TestShapes prints what shapes of launches reach, to choose those of package cuda by.
 func TestShapes(t *testing.T) {
 	if os.Getenv("GCCL_SHAPES") == "" {
@@ -358,7 +389,7 @@ func TestShapes(t *testing.T) {
 	}
 	m := newMeter(t)
 	fold := func(d kernels.DType) cuda.Kernel {
-		k, err := cuda.FoldKernel(d, kernels.Sum, false)
+		k, err := cuda.FoldKernel(d, kernels.Sum)
 		require.NoError(t, err)
 		return k
 	}

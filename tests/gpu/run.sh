@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the GPU tests and figures from the binaries beside it, on a machine with a driver. Full logs go to the folder given.
-# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, waiting, machine, comm, bench, figures, shapes, soak or memcheck; without, values waiting machine comm bench figures
+# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, long, machine, comm, bench, figures, shapes, soak or memcheck; without, values long machine comm bench figures
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: run.sh OUTPUT-FOLDER [values] [waiting] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
+out=${1:?usage: run.sh OUTPUT-FOLDER [values] [long] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
 shift
-[ $# -gt 0 ] || set -- values waiting machine comm bench figures
+[ $# -gt 0 ] || set -- values long machine comm bench figures
 export GCCL_REQUIRE=cuda
 status=0
 run() { # name, seconds, command…
@@ -24,9 +24,9 @@ for group in "$@"; do
 	case $group in
 	values)
 		run kernels 90 ./cuda.test -test.v -test.short -test.timeout 80s
-		run collectives 100 ./gpu.test -test.v -test.timeout 90s -test.skip 'Waiting|Abort|TooMany'
+		run collectives 120 ./gpu.test -test.v -test.timeout 110s -test.skip 'LongOfEvery|Huge'
 		;;
-	waiting) run waiting 50 ./gpu.test -test.v -test.timeout 40s -test.run 'Waiting|Abort|TooMany' && grep 'protocol_test.go' "$out/waiting.log" ;;
+	long) run long 200 ./gpu.test -test.v -test.timeout 190s -test.run 'LongOfEvery|Huge' && grep '_test.go\|^--- ' "$out/long.log" ;;
 	machine)
 		run nvml 30 ./nvml.test -test.v -test.run ThisHost && cat "$out/nvml.log"
 		run doctor 20 ./gccl doctor --all
@@ -46,12 +46,15 @@ for group in "$@"; do
 		done
 		run bench-types 90 ./gccl bench all_reduce --device cuda --ranks 3 -d all -o all -b 1 -e 100K -f 37 -n 3 -m 3
 		;;
-	figures) run figures 90 ./figures.test -test.v -test.timeout 80s -test.run Figures && cat "$out/figures.log" ;;
+	figures)
+		run figures 90 ./figures.test -test.v -test.timeout 80s -test.run Figures && cat "$out/figures.log"
+		run linked 30 env CUDA_DEVICE_MAX_CONNECTIONS=32 ./figures.test -test.v -test.timeout 25s -test.run LinkedFigures && cat "$out/linked.log"
+		;;
 	shapes) run shapes 60 env GCCL_SHAPES=1 ./figures.test -test.v -test.timeout 50s -test.run Shapes ;;
-	soak) run soak 120 ./gpu.test -test.v -test.timeout 110s -test.run GoroutinesMeet -test.count 100 ;;
+	soak) run soak 170 ./gpu.test -test.v -test.timeout 160s -test.run GoroutinesMeet -test.count 100 ;;
 	memcheck)
 		run memcheck-collectives 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./gpu.test -test.v -test.short -test.timeout 55s \
-			-test.run 'Algorithms|BatchOnGPU|FactorsOnGPU|WaitingOnGPU|WaitingEpochs|Transfers|SeveralDevices'
+			-test.run 'Algorithms|BatchOnGPU|FactorsOnGPU|Transfers|SeveralDevices'
 		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Specials|Graph|Foreign'
 		;;
 	esac

@@ -411,6 +411,11 @@ static Result elapsed(float *ms, Event *from, Event *to) {
 }
 typedef std::shared_ptr<Plan> Exec;
 static Result instantiate(Exec **e, Exec *g, unsigned long long) { return *e = new Exec(*g), OK; }
+static Result graph_nodes(Exec *g, size_t *nodes, size_t *n) { // a node is one more than its number
+	for (size_t i = 0; i < *n && i < (*g)->nodes.size(); i++) nodes[i] = i + 1;
+	return *n = (*g)->nodes.size(), OK;
+}
+static Result graph_upload(Exec *, Stream *on) { return stream_of(on) ? OK : INVALID_HANDLE; }
 static Result destroy_plan(Exec *g) { return delete g, OK; }
 static Result graph_launch(Exec *e, Stream *on) {
 	Hold h(lock);
@@ -419,6 +424,23 @@ static Result graph_launch(Exec *e, Stream *on) {
 	Op op{Op::Graph};
 	op.plan = *e;
 	return add(s, std::move(op));
+}
+
+struct NodeParams {
+	const emulator::Kernel *kernel;
+	unsigned grid[3], block[3], shared;
+	void **args, **extra;
+};
+static Result graph_set(Exec *e, size_t node, const NodeParams *p) { // what was launched before goes on as it was
+	Hold h(lock);
+	if (node == 0 || node > (*e)->nodes.size() || (*e)->nodes[node - 1].op.kind != Op::Kernel || p->extra) return INVALID_VALUE;
+	if (p->block[0] == 0 || p->block[0] > p->kernel->threads || p->grid[2] != 1) return INVALID_VALUE;
+	auto plan = std::make_shared<Plan>(**e);
+	Grid &g = plan->nodes[node - 1].op.grid;
+	const char *args = static_cast<const char *>(p->args[0]);
+	g = Grid{p->kernel, std::vector<char>(args, args + p->kernel->bytes), p->grid[0], p->grid[1], p->block[0], g.cooperative, g.overlaps};
+	if (g.cooperative && share(current, g) * p->grid[0] * p->grid[1] > 1 + 1e-9) return COOPERATIVE_TOO_LARGE;
+	return *e = plan, OK;
 }
 
 static Result enqueue(const emulator::Kernel *k, u32 columns, u32 rows, u32 depth, u32 threads, Stream *on, void **args, bool cooperative, bool overlaps) {
@@ -490,7 +512,8 @@ extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(con
 		SAFE(StreamEndCapture, end_capture), ENTRY(StreamWriteValue32, write_value), SAFE(ThreadExchangeStreamCaptureMode, exchange_mode),
 		ENTRY(EventCreate, event_create), SAFE(EventDestroy, event_destroy), ENTRY(EventRecord, event_record), ENTRY(EventSynchronize, event_synchronize),
 		ENTRY(EventQuery, event_query), ENTRY(EventElapsedTime, elapsed), ENTRY(GraphInstantiateWithFlags, instantiate), SAFE(GraphDestroy, destroy_plan),
-		ENTRY(GraphLaunch, graph_launch), SAFE(GraphExecDestroy, destroy_plan), ENTRY(LaunchKernel, launch), ENTRY(LaunchKernelEx, launch_ex),
+		ENTRY(GraphLaunch, graph_launch), ENTRY(GraphGetNodes, graph_nodes), ENTRY(GraphUpload, graph_upload),
+		ENTRY(GraphExecKernelNodeSetParams, graph_set), SAFE(GraphExecDestroy, destroy_plan), ENTRY(LaunchKernel, launch), ENTRY(LaunchKernelEx, launch_ex),
 		ENTRY(LaunchCooperativeKernel, launch_cooperative),
 	};
 	auto i = all.find(name);

@@ -50,9 +50,6 @@ void let_behind();
 struct Pack {
 	u32 w[4];
 };
-struct Line {
-	u64 a, b;
-};
 
 DEVICE u32 thread_index() { return emulator::here->thread; }
 DEVICE u32 threads() { return emulator::here->threads; }
@@ -102,8 +99,6 @@ DEVICE void store_lines(u64 p, const Pack &v) {
 	store(p, v);
 	emulator::stored();
 }
-DEVICE Line load_line(u64 p) { return get_aligned<Line>(p); }
-DEVICE void store_line(u64 p, Line l) { set_aligned(p, l); }
 DEVICE u32 load_relaxed(u64 p) {
 	emulator::check(p, 4);
 	return __atomic_load_n(reinterpret_cast<const u32 *>(p), __ATOMIC_ACQUIRE);

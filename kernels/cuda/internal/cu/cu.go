@@ -33,6 +33,7 @@ type (
 	Stream   uintptr
 	Event    uintptr
 	Graph    uintptr
+	Node     uintptr // of a graph
 	Exec     uintptr // an instantiated graph
 )
 
@@ -63,6 +64,9 @@ type Block struct {
 	handle uint64
 }
 
+// MaxLaunches is what goes into one LaunchJoined.
+const MaxLaunches = 8
+
 // A Launch is one kernel of one argument by value.
 type Launch struct {
 	Function    Function
@@ -70,7 +74,11 @@ type Launch struct {
 	Rows        uint32
 	Threads     uint32 // of a block
 	Cooperative bool   // all blocks run at once, or the launch fails
-	Overlaps    bool   // it may begin before the kernel ahead of it has ended, for whose end it waits by itself; LaunchAfter only
+	Overlaps    bool   // it may begin before the kernel ahead of it has ended, for whose end it waits by itself
+
+	Exec Exec // of Prepare, by which it is launched unless it is captured; 0: by itself
+	Node Node
+	Bind bool // Exec has to be told what it launches; false once it has been
 }
 
 // Result is the driver's number of a failure, a CUresult.

@@ -68,6 +68,9 @@
 	F(EventElapsedTime, 2000, 1, (float *, cu_event, cu_event)) \
 	F(GraphInstantiateWithFlags, 11040, 1, (cu_exec *, cu_graph, unsigned long long)) \
 	F(GraphDestroy, 10000, 1, (cu_graph)) \
+	F(GraphGetNodes, 10000, 1, (cu_graph, cu_node *, size_t *)) \
+	F(GraphUpload, 11010, 1, (cu_exec, cu_stream)) \
+	F(GraphExecKernelNodeSetParams, 10010, 1, (cu_exec, cu_node, const struct node_params *)) \
 	F(GraphLaunch, 10000, 1, (cu_exec, cu_stream)) \
 	F(GraphExecDestroy, 10000, 1, (cu_exec)) \
 	F(LaunchKernel, 4000, 1, (cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_stream, void **, void **)) \
@@ -106,6 +109,13 @@ struct launch_attribute {
 		char room[64];
 		int value;
 	};
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v1
+struct node_params {
+	cu_fn fn;
+	unsigned grid[3], block[3], shared;
+	void **args, **extra;
 };
 
 // CUlaunchConfig
@@ -389,27 +399,73 @@ cu_result cu_graph_destroy(cu_ctx ctx, cu_graph g) { IN(ctx, cu.GraphDestroy(g))
 cu_result cu_graph_launch(cu_ctx ctx, cu_exec e, cu_stream s) { IN(ctx, cu.GraphLaunch(e, s)) }
 cu_result cu_exec_destroy(cu_ctx ctx, cu_exec e) { IN(ctx, cu.GraphExecDestroy(e)) }
 
-static cu_result launch_joined(const cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after) {
+static cu_result launch(const cu_launch *l, void *args, cu_stream on) {
+	void *one[] = {args};
+	if (l->overlaps && cu.LaunchKernelEx) {
+		struct launch_attribute a[2] = {{.id = 6, .value = 1}, {.id = 2, .value = 1}};
+		struct launch_config c = {{l->columns, l->rows, 1}, {l->threads, 1, 1}, 0, on, a, l->cooperative ? 2 : 1};
+		return cu.LaunchKernelEx(&c, l->fn, one, NULL);
+	}
+	return l->cooperative ? cu.LaunchCooperativeKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one)
+			      : cu.LaunchKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one, NULL);
+}
+
+// What an executable graph cannot be told is launched by itself.
+static cu_result launch_by_graph(cu_launch *l, void *args, cu_stream on) {
+	if (l->bind) {
+		void *one[] = {args};
+		const struct node_params p = {l->fn, {l->columns, l->rows, 1}, {l->threads, 1, 1}, 0, one, NULL};
+		if (cu.GraphExecKernelNodeSetParams(l->exec, l->node, &p) != 0) return launch(l, args, on);
+		l->bind = 0;
+	}
+	return cu.GraphLaunch(l->exec, on);
+}
+
+static cu_result prepare(const cu_launch *l, void *args, int n, cu_stream s, cu_graph *g, cu_node *node, cu_exec *execs) {
+	size_t nodes = 1;
+	cu_result r = cu.StreamBeginCapture(s, 2); // 2: relaxed
+	if (r != 0) return r;
+	r = launch(l, args, s);
+	cu_result end = cu.StreamEndCapture(s, g);
+	if (r == 0) r = end;
+	if (r == 0) r = cu.GraphGetNodes(*g, node, &nodes);
+	for (int i = 0; i < n && r == 0; i++) {
+		r = cu.GraphInstantiateWithFlags(&execs[i], *g, 0);
+		if (r == 0) r = cu.GraphUpload(execs[i], s);
+	}
+	if (r == 0) r = cu.StreamSynchronize(s);
+	return r;
+}
+static cu_result prepare_on_stream(const cu_launch *l, void *args, int n, cu_graph *g, cu_node *node, cu_exec *execs) {
+	cu_stream s = 0;
+	cu_result r = stream_create(0, &s);
+	if (r != 0) return r;
+	r = prepare(l, args, n, s, g, node, execs);
+	cu_result end = cu.StreamDestroy(s);
+	return r != 0 ? r : end;
+}
+static cu_result prepare_in(cu_ctx ctx, const cu_launch *l, void *args, int n, cu_graph *g, cu_node *node, cu_exec *execs) {
+	IN(ctx, prepare_on_stream(l, args, n, g, node, execs))
+}
+cu_result cu_prepare(cu_ctx ctx, const cu_launch *l, const void *args, int n, cu_graph *g, cu_node *node, cu_exec *execs) {
+	RELAXED(ctx, prepare_in(ctx, l, (void *)args, n, g, node, execs))
+}
+
+static cu_result launch_joined(cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after) {
 	cu_result r;
-	int joined = 0;
+	int joined = 0, captured = 0, graphs = 0;
 	for (int i = 0; i < n; i++) {
 		if (others[i] == on) continue;
 		joined = 1;
 		if ((r = cu.EventRecord(before[i], others[i])) != 0) return r;
 		if ((r = cu.StreamWaitEvent(on, before[i], 0)) != 0) return r;
 	}
+	for (int i = 0; i < count; i++) graphs |= launches[i].exec != 0;
+	if (graphs && (r = cu.StreamIsCapturing(on, &captured)) != 0) return r;
 	for (int i = 0; i < count; i++) {
-		const cu_launch *l = &launches[i];
-		void *one[] = {(char *)args + (size_t)i * stride};
-		if (l->overlaps && cu.LaunchKernelEx) {
-			struct launch_attribute a[2] = {{.id = 6, .value = 1}, {.id = 2, .value = 1}};
-			struct launch_config c = {{l->columns, l->rows, 1}, {l->threads, 1, 1}, 0, on, a, l->cooperative ? 2 : 1};
-			if ((r = cu.LaunchKernelEx(&c, l->fn, one, NULL)) != 0) return r;
-			continue;
-		}
-		r = l->cooperative ? cu.LaunchCooperativeKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one)
-				   : cu.LaunchKernel(l->fn, l->columns, l->rows, 1, l->threads, 1, 1, 0, on, one, NULL);
-		if (r != 0) return r;
+		cu_launch *l = &launches[i];
+		void *own = (char *)args + (size_t)i * stride;
+		if ((r = l->exec && !captured ? launch_by_graph(l, own, on) : launch(l, own, on)) != 0) return r;
 	}
 	if (!joined) return 0;
 	if ((r = cu.EventRecord(after, on)) != 0) return r;
@@ -419,11 +475,11 @@ static cu_result launch_joined(const cu_launch *launches, int count, const void 
 	}
 	return 0;
 }
-cu_result cu_launch_joined(cu_ctx ctx, const cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after) {
+cu_result cu_launch_joined(cu_ctx ctx, cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after) {
 	IN(ctx, launch_joined(launches, count, args, stride, on, others, n, before, after))
 }
 
-static cu_result launch_after(const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
+static cu_result launch_after(cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
 	cu_result r = cu.StreamIsCapturing(on, captured);
 	for (int i = 0; i < 2 && r == 0 && !*captured; i++)
 		if (waits[i]) r = cu.StreamWaitEvent(on, waits[i], 0);
@@ -431,6 +487,6 @@ static cu_result launch_after(const cu_launch *l, const void *args, cu_stream on
 	if (r == 0 && l && !*captured) r = cu.EventRecord(done, on);
 	return r;
 }
-cu_result cu_launch_after(cu_ctx ctx, const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
+cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
 	IN(ctx, launch_after(l, args, on, others, n, before, after, waits, done, captured))
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef int cu_result; // CUresult
-typedef uintptr_t cu_ctx, cu_module, cu_fn, cu_stream, cu_event, cu_graph, cu_exec; // pointers, opaque here
+typedef uintptr_t cu_ctx, cu_module, cu_fn, cu_stream, cu_event, cu_graph, cu_node, cu_exec; // pointers, opaque here
 typedef uint64_t cu_ptr;    // CUdeviceptr
 typedef uint64_t cu_handle; // CUmemGenericAllocationHandle
 
@@ -89,13 +89,20 @@ typedef struct {
 	unsigned columns, rows, threads;
 	int cooperative;
 	int overlaps; // it may begin before the kernel ahead of it has ended, for whose end it waits by itself
+	cu_exec exec; // of cu_prepare, by which it is launched unless it is captured; 0: by itself
+	cu_node node;
+	int bind; // exec has to be told what it launches; 0 once it has been
 } cu_launch;
 
 // Launches kernels one after the other on a stream, after all that was queued before on n other streams, which wait for the last
 // of them. before holds n events, after is one more; they may be used again at once. Streams equal to on are passed over.
-cu_result cu_launch_joined(cu_ctx ctx, const cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after);
+cu_result cu_launch_joined(cu_ctx ctx, cu_launch *launches, int count, const void *args, size_t stride, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after);
+
+// Makes n executable graphs of one kernel, each of which may be told to launch another of the same attributes, with all the memory that they
+// will ever need. It may wait for all work of the GPU.
+cu_result cu_prepare(cu_ctx ctx, const cu_launch *l, const void *args, int n, cu_graph *g, cu_node *node, cu_exec *execs);
 
 // Launches one kernel so, or none, after two events more, which may be 0, and records done behind it. In a capture there is neither.
-cu_result cu_launch_after(cu_ctx ctx, const cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured);
+cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured);
 
 #endif

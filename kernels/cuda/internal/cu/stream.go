@@ -127,42 +127,48 @@ func ExecDestroy(ctx Context, e Exec) error {
 	return check("cuGraphExecDestroy", C.cu_exec_destroy(C.cu_ctx(ctx), C.cu_exec(e)))
 }
 
-// maxLaunches is what goes into one call of C.
-const maxLaunches = 8
+func (l *Launch) c() C.cu_launch {
+	return C.cu_launch{fn: C.cu_fn(l.Function), columns: C.uint(l.Columns), rows: C.uint(l.Rows), threads: C.uint(l.Threads), cooperative: flag(l.Cooperative),
+		overlaps: flag(l.Overlaps), exec: C.cu_exec(l.Exec), node: C.cu_node(l.Node), bind: flag(l.Bind)}
+}
 
-// LaunchJoined queues kernels one after the other on a stream: after everything that was queued before on the other streams,
+// LaunchJoined queues up to MaxLaunches kernels one after the other on a stream: after everything that was queued before on the other streams,
 // which wait for the last kernel. The kernels' arguments lie stride bytes apart from args on, hold no pointers of Go's, and are
 // copied. before has an event for each of others; they and after may be used again at once. Others equal to on cost nothing. Without
 // kernels the streams meet all the same. It does not allocate.
 func LaunchJoined(ctx Context, launches []Launch, args unsafe.Pointer, stride int, on Stream, others []Stream, before []Event, after Event) error {
-	for first := true; first || len(launches) > 0; first = false {
-		n := min(len(launches), maxLaunches)
-		var buf [maxLaunches]C.cu_launch
-		for i, l := range launches[:n] {
-			buf[i] = C.cu_launch{fn: C.cu_fn(l.Function), columns: C.uint(l.Columns), rows: C.uint(l.Rows), threads: C.uint(l.Threads), cooperative: flag(l.Cooperative)}
-		}
-		r := C.cu_launch_joined(C.cu_ctx(ctx), &buf[0], C.int(n), args, C.size_t(stride), C.cu_stream(on),
-			(*C.cu_stream)(unsafe.Pointer(unsafe.SliceData(others))), C.int(len(others)),
-			(*C.cu_event)(unsafe.Pointer(unsafe.SliceData(before))), C.cu_event(after))
-		if r != 0 {
-			return check("cuLaunchKernel", r)
-		}
-		if launches = launches[n:]; len(launches) > 0 {
-			args = unsafe.Add(args, n*stride)
-		}
+	var buf [MaxLaunches]C.cu_launch
+	for i := range launches {
+		buf[i] = launches[i].c()
 	}
-	return nil
+	r := C.cu_launch_joined(C.cu_ctx(ctx), &buf[0], C.int(len(launches)), args, C.size_t(stride), C.cu_stream(on),
+		(*C.cu_stream)(unsafe.Pointer(unsafe.SliceData(others))), C.int(len(others)),
+		(*C.cu_event)(unsafe.Pointer(unsafe.SliceData(before))), C.cu_event(after))
+	for i := range launches {
+		launches[i].Bind = buf[i].bind != 0
+	}
+	return check("cuLaunchKernel", r)
+}
+
+// Prepare makes executable graphs of one kernel, each of which launches any kernel of the same attributes, as Launch.Exec, with all the memory
+// that they will ever need: to make one may wait for all work of the GPU, to launch one does not. The graph has to stay as long as they do.
+// After an error, what it returns is to be freed all the same.
+func Prepare(ctx Context, l Launch, args unsafe.Pointer, execs []Exec) (g Graph, node Node, err error) {
+	c := l.c()
+	err = check("cuGraphInstantiateWithFlags", C.cu_prepare(C.cu_ctx(ctx), &c, args, C.int(len(execs)), (*C.cu_graph)(unsafe.Pointer(&g)), (*C.cu_node)(unsafe.Pointer(&node)), (*C.cu_exec)(unsafe.Pointer(unsafe.SliceData(execs)))))
+	return g, node, err
 }
 
 // LaunchAfter queues one kernel as LaunchJoined does, after two events more, each of which may be 0, and records done behind it. In
 // a capture, which it reports, it leaves these events out. It does not allocate.
-func LaunchAfter(ctx Context, l Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
-	c := C.cu_launch{fn: C.cu_fn(l.Function), columns: C.uint(l.Columns), rows: C.uint(l.Rows), threads: C.uint(l.Threads), cooperative: flag(l.Cooperative), overlaps: flag(l.Overlaps)}
+func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
+	c := l.c()
 	events := [2]C.cu_event{C.cu_event(waits[0]), C.cu_event(waits[1])}
 	var status C.int
 	r := C.cu_launch_after(C.cu_ctx(ctx), &c, args, C.cu_stream(on),
 		(*C.cu_stream)(unsafe.Pointer(unsafe.SliceData(others))), C.int(len(others)),
 		(*C.cu_event)(unsafe.Pointer(unsafe.SliceData(before))), C.cu_event(after), &events[0], C.cu_event(done), &status)
+	l.Bind = c.bind != 0
 	if r != 0 {
 		return status != 0, check("cuLaunchCooperativeKernel", r)
 	}

@@ -96,6 +96,10 @@ func LaunchJoined(ctx Context, launches []Launch, args unsafe.Pointer, stride in
 	return unsupported()
 }
 
-func LaunchAfter(ctx Context, l Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
+func Prepare(ctx Context, l Launch, args unsafe.Pointer, execs []Exec) (g Graph, node Node, err error) {
+	return 0, 0, unsupported()
+}
+
+func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
 	return false, unsupported()
 }
