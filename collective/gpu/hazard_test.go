@@ -28,8 +28,8 @@ import (
 //	dependent launches that overlap                          no kernel asks for it: TestKernelsAreInThePTX of package cuda
 //	two communicators that fill the GPU, ranks interleaved   TestTwoFullCommunicators
 //	more blocks than run at once                             TestTooManyBlocksAreRefused
-//	a kernel behind one that waits for it, in a queue that   see several
-//	streams share
+//	a graph made while a kernel waits for what it launches   TestBatchOnGPU, on handles of one GPU
+//	a kernel behind one that waits for it, in a queue that streams share: see TestMain
 
 // TestOneConnectionOnGPU has the driver put all streams on one hardware queue, which it decides when it is opened.
 func TestOneConnectionOnGPU(t *testing.T) {
