@@ -14,26 +14,28 @@ type Cost struct {
 	Copied    int // pieces copied
 }
 
-// Plus is what a schedule does that does the one after the other.
-func (c Cost) Plus(d Cost) Cost {
-	return Cost{
-		Steps: c.Steps + d.Steps, Sends: c.Sends + d.Sends, Receives: c.Receives + d.Receives, Duplex: c.Duplex + d.Duplex,
-		MaxFanout: max(c.MaxFanout, d.MaxFanout), MaxFanin: max(c.MaxFanin, d.MaxFanin),
-		Folds: c.Folds + d.Folds, Folded: c.Folded + d.Folded, Copied: c.Copied + d.Copied,
-	}
-}
-
 // Cost counts what the schedule does.
 func (s *Schedule) Cost() Cost {
-	var c Cost
+	c, _ := s.CostBy(func(int32) bool { return false })
+	return c
+}
+
+// CostBy is Cost in two parts: messages with peers that are near, with the folds that receive them, and all else.
+func (s *Schedule) CostBy(near func(peer int32) bool) (far, nearby Cost) {
+	parts := [2]*Cost{&far, &nearby}
 	for _, step := range s.Steps {
-		sends, receives := 0, 0
-		for _, in := range step {
+		var sends, receives [2]int
+		for i := range step {
+			in, part := &step[i], 0
+			if in.Code <= RecvReduce && near(in.Peer) {
+				part = 1
+			}
+			c := parts[part]
 			switch in.Code {
 			case Send:
-				sends++
+				sends[part]++
 			case Recv, RecvReduce:
-				receives++
+				receives[part]++
 			case Copy:
 				c.Copied++
 			}
@@ -42,16 +44,19 @@ func (s *Schedule) Cost() Cost {
 				c.Folded += len(in.Srcs)
 			}
 		}
-		c.Sends += sends
-		c.Receives += receives
-		c.Duplex += max(sends, receives)
-		c.MaxFanout = max(c.MaxFanout, sends)
-		c.MaxFanin = max(c.MaxFanin, receives)
-		if sends+receives > 0 {
-			c.Steps++
+		for part, c := range parts {
+			n, m := sends[part], receives[part]
+			c.Sends += n
+			c.Receives += m
+			c.Duplex += max(n, m)
+			c.MaxFanout = max(c.MaxFanout, n)
+			c.MaxFanin = max(c.MaxFanin, m)
+			if n+m > 0 {
+				c.Steps++
+			}
 		}
 	}
-	return c
+	return far, nearby
 }
 
 // Hops returns how many messages follow one another at least, from the first that any

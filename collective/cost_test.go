@@ -167,7 +167,7 @@ func TestCostOnHosts(t *testing.T) {
 						for r, s := range all {
 							for _, step := range s.Steps {
 								for _, in := range step {
-									if in.Code == Send && !shape.Near(r, int(in.Peer)) {
+									if in.Code == Send && shape.HostOf(r) != shape.HostOf(int(in.Peer)) {
 										crossing++
 									}
 								}
@@ -191,8 +191,13 @@ func TestHostsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, "hosts of 5 ranks, want 4")
 	s := Shape{Kind: AllReduce, Ranks: 5, Hosts: hosts}
 	require.NoError(t, s.Check())
-	require.Equal(t, []bool{true, true, false, false, false}, []bool{s.Near(1, 0), s.Near(1, 1), s.Near(1, 2), s.Near(1, 3), s.Near(1, 4)})
-	require.False(t, Shape{Ranks: 5}.Near(0, 1), "nothing is known of hosts")
+	require.Equal(t, []int{0, 0, 1, 1, 1}, []int{s.HostOf(0), s.HostOf(1), s.HostOf(2), s.HostOf(3), s.HostOf(4)})
+	require.NotEqual(t, Shape{Ranks: 5}.HostOf(0), Shape{Ranks: 5}.HostOf(1), "nothing is known of hosts")
+	for want, sizes := range map[string][]int{"2 3": {2, 3}, "8×2 4": {8, 8, 4}, "1×3": {1, 1, 1}, "1 2 1": {1, 2, 1}, "5": {5}, "11": {11}, "1×11": slices.Repeat([]int{1}, 11)} {
+		hosts, err := NewHosts(sizes...)
+		require.NoError(t, err)
+		require.Equal(t, want, hosts.String())
+	}
 }
 
 func TestCostOfTree(t *testing.T) {
@@ -232,6 +237,9 @@ func TestCostFields(t *testing.T) {
 	}}
 	require.NoError(t, s.Check())
 	require.Equal(t, Cost{Steps: 2, Sends: 2, Receives: 3, Duplex: 4, MaxFanout: 2, MaxFanin: 2, Folds: 2, Folded: 4, Copied: 1}, s.Cost())
+	far, near := s.CostBy(func(peer int32) bool { return peer == 1 })
+	require.Equal(t, Cost{Steps: 2, Sends: 1, Receives: 2, Duplex: 2, MaxFanout: 1, MaxFanin: 1, Folds: 1, Folded: 2, Copied: 1}, far)
+	require.Equal(t, Cost{Steps: 2, Sends: 1, Receives: 1, Duplex: 2, MaxFanout: 1, MaxFanin: 1, Folds: 1, Folded: 2}, near)
 }
 
 func TestHopsOfSchedulesThatWait(t *testing.T) {

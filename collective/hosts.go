@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Hosts says which ranks are on one host: consecutive ones. Ranks whose numbers go otherwise are renamed, see [Schedule.Rename]. It
@@ -23,10 +24,26 @@ func NewHosts(sizes ...int) (*Hosts, error) {
 
 func (h *Hosts) ranks() int { return h.first[len(h.first)-1] }
 
-// Near reports whether two ranks are on one host.
-func (s Shape) Near(a, b int) bool {
-	return a == b || s.Hosts != nil && s.host(a).index == s.host(b).index
+// String lists the sizes in order, as "8×16 4": sixteen hosts of 8 ranks, then one of 4. Hosts with equal strings have equal ranks.
+func (h *Hosts) String() string {
+	var b strings.Builder
+	for i := 0; i < len(h.first)-1; {
+		size, from := h.first[i+1]-h.first[i], i
+		for i++; i < len(h.first)-1 && h.first[i+1]-h.first[i] == size; i++ {
+		}
+		if from > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%d", size)
+		if i-from > 1 {
+			fmt.Fprintf(&b, "×%d", i-from)
+		}
+	}
+	return b.String()
 }
+
+// HostOf numbers the hosts: ranks are on one host if theirs is the same.
+func (s Shape) HostOf(rank int) int { return s.host(rank).index }
 
 // hosts is how many there are.
 func (s Shape) hosts() int {

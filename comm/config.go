@@ -39,8 +39,8 @@ type Config struct {
 	// Interface is a filter in the syntax of GCCL_SOCKET_IFNAME. Empty: the interface that leads to the root.
 	Interface string
 
-	// RDMADevice is a filter in the syntax of GCCL_RDMA_DEVICE: which ports of which RDMA devices to use, all at once. Empty: the first
-	// active port.
+	// RDMADevice is a filter in the syntax of GCCL_RDMA_DEVICE: which ports of which RDMA devices to use, all at once. Empty: the one
+	// that the topology chooses for our GPU or, without one, for the processors that we may run on; Comm.Site says which, and why.
 	RDMADevice string
 	// RDMAPin binds all threads of the process, for good, to the processors near the RDMA port that it uses, of those that it may use: whoever
 	// waits polls the port.

@@ -84,7 +84,7 @@ func table() []setting {
 		{settings.Setting{Name: "debug", Env: "GCCL_DEBUG", Words: logWords, NCCL: "NCCL_DEBUG", FromNCCL: debugOfNCCL, Default: "warn"},
 			func(c *Config, text string) { c.Logger = stderrLogger(text) }},
 
-		text(settings.Setting{Name: "rdma_device", Env: "GCCL_RDMA_DEVICE", Check: checkFilter, NCCL: "NCCL_IB_HCA", Default: "the first active port"},
+		text(settings.Setting{Name: "rdma_device", Env: "GCCL_RDMA_DEVICE", Check: checkFilter, NCCL: "NCCL_IB_HCA", Default: "the one near the GPU, or near the CPUs"},
 			func(c *Config) *string { return &c.RDMADevice }),
 		number(unsetBelowZero(whole("gid_index", "GCCL_GID_INDEX", 0, 255)), "NCCL_IB_GID_INDEX", "the best RoCE v2 entry", func(c *Config, n int) { c.RDMA.GIDIndex = &n }),
 		number(settings.Setting{Name: "mtu", Env: "GCCL_MTU", Kind: settings.Whole, Low: 256, High: 4096, Check: checkMTU}, "", "the port's", func(c *Config, n int) { c.RDMA.MTU = n }),

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,4 +125,27 @@ func noticeOf(from int, err error) bootstrap.Notice {
 		n.Ranks = w.Culprits()
 	}
 	return n
+}
+
+// Ranks of one process answer each for itself: a call is elsewhere only for other communicators.
+func TestCallsElsewhereAreOtherCommunicators(t *testing.T) {
+	join := func() []*Comm {
+		comms, errs := joinAll(t, 2, func(_ int, c *Config) { c.Transport = "tcp" })
+		for r := range comms {
+			require.NoError(t, errs[r])
+			t.Cleanup(func() { comms[r].Close() })
+		}
+		return comms
+	}
+	here, there := join(), join()
+	done := make(chan error, 1)
+	go func() { done <- here[0].Do(t.Context(), Call{Kind: KindBarrier}) }()
+	for here[0].stuck.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	require.Empty(t, here[1].elsewhere())
+	require.Len(t, there[1].elsewhere(), 1)
+	require.Contains(t, there[1].elsewhere()[0], "by direct, sequence 1, of communicator "+here[0].name()+", waiting for ranks [1]")
+	require.NoError(t, here[1].Do(t.Context(), Call{Kind: KindBarrier}))
+	require.NoError(t, <-done)
 }

@@ -27,7 +27,7 @@ import (
 )
 
 // Version of what the ranks of one world say to each other.
-const wireVersion = 2
+const wireVersion = 3
 
 // family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
 type family struct {
@@ -64,6 +64,7 @@ type hello struct {
 	Checksum   bool
 	Host       string
 	Boot       string // identity of the host: boot id, or Config.HostID
+	Machine    string // boot id
 	PID        int
 	Process    string         // a number of the process that no other has
 	Device     kernels.Device // Config.Device
@@ -107,10 +108,8 @@ func (f *family) open(at listenAt) (hello, error) {
 	cfg := f.cfg
 	host, _ := os.Hostname()
 	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Process: process, Device: cfg.Device, Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
-	h.Boot = cfg.HostID
-	if h.Boot == "" {
-		h.Boot = bootID()
-	}
+	h.Machine = bootID()
+	h.Boot = cmp.Or(cfg.HostID, h.Machine)
 	opts := transport.Options{Streams: cfg.Lanes, MaxMessage: cfg.MaxMessage, Secret: cfg.ID.Secret(), Checksum: cfg.Checksum, FirstSeq: cfg.FirstSeq, Wake: f.driver.Wake, Hook: cfg.Hook}
 	add := func(e transport.Endpoint, err error) error {
 		if err != nil {
@@ -210,20 +209,23 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 	if err != nil {
 		return fmt.Errorf("comm: %w", err)
 	}
+	here, leave := meet(s.ID())
+	defer leave()
 	blobs, err := s.AllGather(ctx, blob)
 	if err != nil {
 		return fmt.Errorf("comm: exchange of addresses: %w", err)
 	}
-	all := make([]hello, len(blobs))
-	for r, b := range blobs {
-		if err := json.Unmarshal(b, &all[r]); err != nil {
-			return fmt.Errorf("comm: rank %d says %q: %w", r, b, err)
-		}
-		if err := mine.agree(all[r]); err != nil {
+	told, err := here.told.do(blobs, func() (*told, error) { return hear(blobs) })
+	if err != nil {
+		return err
+	}
+	all := told.hellos
+	for r := range all {
+		if err := mine.agree(&all[r]); err != nil {
 			return fmt.Errorf("comm: rank %d: %w", r, err)
 		}
 	}
-	if f.places, err = newPlaces(all); err != nil {
+	if f.places, err = told.places, told.lost; err != nil {
 		return err
 	}
 	reached := make([]byte, len(all)) // 1 where shared memory with that rank is proven from our side
@@ -240,7 +242,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 	}
 	bits := make([][]byte, len(all))
 	if mine.Graph != nil { // else there is nothing to reach, or to choose by
-		if bits, err = s.AllGather(ctx, withDigest(reached, f.places.digest())); err != nil {
+		if bits, err = s.AllGather(ctx, withDigest(reached, told.digest)); err != nil {
 			return fmt.Errorf("comm: exchange of reachability: %w", err)
 		}
 		digests := make([]uint64, len(all))
@@ -259,32 +261,53 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 	}
 	f.routes, f.inProcess = make([]route, len(all)), make([]bool, len(all))
-	var host []hello
+	var machine []hello
 	for r, h := range all {
 		f.inProcess[r] = h.Process == mine.Process
 		f.devices = append(f.devices, h.Device)
-		if h.Boot == mine.Boot {
-			host = append(host, h)
+		if h.Machine == mine.Machine {
+			machine = append(machine, h)
 		}
 	}
-	if f.crowded = crowded(host); f.crowded {
+	if f.crowded = crowd(machine) > 1; f.crowded {
 		f.driver.SetCrowded(true)
 	}
 	proven := func(a, b int) bool { return len(bits[a]) > b && len(bits[b]) > a && bits[a][b] == 1 && bits[b][a] == 1 }
-	way := func(a, b int) func() topology.TransportChoice {
-		return func() topology.TransportChoice { return f.places.way(a, b) }
-	}
 	for r := range all {
 		if r == s.Rank() {
 			continue
 		}
-		name, reason := choose(mine, all[r], proven(s.Rank(), r), way(s.Rank(), r))
+		name, reason := choose(&mine, &all[r], proven(s.Rank(), r), func() topology.TransportChoice { return f.places.way(s.Rank(), r) })
 		if why[r] != "" && name != "shm" {
 			reason = why[r]
 		}
+		if name == "" {
+			return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", s.Rank(), mine.place(), r, all[r].place(), reason)
+		}
 		f.routes[r] = route{f.byName(name), all[r].Addresses[name], reason, all[r].place()}
 	}
-	// Those between any two ranks, as all must come to one model. There are many pairs and few kinds of them.
+	m, err := here.models.do(slices.Concat(blobs, bits), func() (models, error) { return told.models(proven) })
+	f.model, f.within = m.all, m.within
+	return err
+}
+
+// hear reads the hellos of all ranks.
+func hear(blobs [][]byte) (*told, error) {
+	t := &told{hellos: make([]hello, len(blobs))}
+	for r, b := range blobs {
+		if err := json.Unmarshal(b, &t.hellos[r]); err != nil {
+			return nil, fmt.Errorf("comm: rank %d says %q: %w", r, b, err)
+		}
+	}
+	if t.places, t.lost = newPlaces(t.hellos); t.lost == nil {
+		t.digest = t.places.digest()
+	}
+	return t, nil
+}
+
+// models are those of messages between any two ranks, as all must come to the same. There are many pairs and few kinds of them.
+func (t *told) models(proven func(a, b int) bool) (models, error) {
+	all := t.hellos
 	between, within := map[string]bool{}, map[string]bool{} // transports used between hosts, and on them
 	kinds, has := kindsOf(all)
 	type pairKind struct {
@@ -299,10 +322,10 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 				continue
 			}
 			known[k], last = true, k
-			name, reason := choose(all[a], all[b], k.proven, way(a, b))
+			name, reason := choose(&all[a], &all[b], k.proven, func() topology.TransportChoice { return t.places.way(a, b) })
 			switch {
 			case name == "":
-				return fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
+				return models{}, fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
 			case k.near:
 				within[name] = true
 			default:
@@ -311,30 +334,31 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 	}
 	combined := func(used map[string]bool) (tune.Model, error) {
-		var models []tune.Model
+		var of []tune.Model
 		for r := range all {
 			for name := range used {
 				if m, ok := all[r].Model[name]; ok {
-					models = append(models, m)
+					of = append(of, m)
 				}
 			}
 		}
-		return tune.Combine(models)
+		m, err := tune.Combine(of)
+		return m.Crowded(crowds(all)), err
 	}
 	if len(between) == 0 {
-		f.model, err = combined(within)
-		return err
+		m, err := combined(within)
+		return models{all: m}, err
 	}
-	if f.model, err = combined(between); err != nil || len(within) == 0 {
-		return err
+	m, err := combined(between)
+	if err != nil || len(within) == 0 {
+		return models{all: m}, err
 	}
 	near, err := combined(within)
-	f.within, f.model = &near, f.model.With(near)
-	return err
+	return models{m.With(near), &near}, err
 }
 
 // agree names the first thing that must be equal on all ranks and is not.
-func (h hello) agree(o hello) error {
+func (h *hello) agree(o *hello) error {
 	switch {
 	case h.Version != o.Version:
 		return fmt.Errorf("speaks wire version %d, we %d: run the same gccl everywhere", o.Version, h.Version)
@@ -354,7 +378,7 @@ func (f *family) place() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
-func (h hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
+func (h *hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
 
 // kindsOf numbers ranks by which transports they have, and says which anyone has.
 func kindsOf(all []hello) (kinds []int, has map[string]bool) {
@@ -379,7 +403,7 @@ func kindsOf(all []hello) (kinds []int, has map[string]bool) {
 
 // choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
 // proven, and for verbs, the topologies don't speak against where there is TCP, too; and why it is that one.
-func choose(a, b hello, proven bool, way func() topology.TransportChoice) (name, reason string) {
+func choose(a, b *hello, proven bool, way func() topology.TransportChoice) (name, reason string) {
 	has := func(name string) bool { return a.Addresses[name] != nil && b.Addresses[name] != nil }
 	for _, name := range preference {
 		switch {

@@ -84,12 +84,12 @@ func FuzzWorldHello(f *testing.F) {
 	f.Add([]byte("["), false, false)
 	f.Fuzz(func(t *testing.T, b []byte, here, there bool) {
 		var h hello
-		if json.Unmarshal(b, &h) != nil || mine.agree(h) != nil {
+		if json.Unmarshal(b, &h) != nil || mine.agree(&h) != nil {
 			return
 		}
 		require.NotEmpty(t, h.place())
-		_ = crowded([]hello{mine, h})
-		name, reason := choose(mine, h, here && there, func() topology.TransportChoice { return topology.TransportChoice{} })
+		require.Positive(t, crowds([]hello{mine, h}))
+		name, reason := choose(&mine, &h, here && there, func() topology.TransportChoice { return topology.TransportChoice{} })
 		require.NotEmpty(t, reason)
 		if name != "" {
 			require.NotNil(t, h.Addresses[name])

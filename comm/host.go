@@ -26,19 +26,38 @@ func processors() (list []int) {
 	return list
 }
 
-// crowded reports whether the ranks on one host are more than the processors that they may run on, all together: each may
-// be bound to one, and then they are enough; or more than what a CPU quota, which GOMAXPROCS follows, lets run at once.
-func crowded(host []hello) bool {
+// crowd is how many ranks of one machine there are for each of the processors that they may run on, all together: each may be bound to
+// one, and then they are enough; or for each that a CPU quota, which GOMAXPROCS follows, lets run at once.
+func crowd(machine []hello) float64 {
 	all := map[int]bool{}
-	for _, h := range host {
+	for _, h := range machine {
 		for _, p := range h.Processors {
 			all[p] = true
 		}
-		if h.Threads < len(h.Processors) && h.Threads < len(host) {
-			return true
+	}
+	most := float64(len(machine)) / float64(max(1, len(all)))
+	for _, h := range machine {
+		if h.Threads < len(h.Processors) {
+			most = max(most, float64(len(machine))/float64(max(1, h.Threads)))
 		}
 	}
-	return len(host) > len(all)
+	return most
+}
+
+// crowds is the worst of all machines, with one rank of each process: ranks of one process take turns without the kernel.
+func crowds(all []hello) float64 {
+	machines, seen := map[string][]hello{}, map[string]bool{}
+	for _, h := range all {
+		if !seen[h.Process] {
+			seen[h.Process] = true
+			machines[h.Machine] = append(machines[h.Machine], h)
+		}
+	}
+	most := 0.0
+	for _, m := range machines {
+		most = max(most, crowd(m))
+	}
+	return most
 }
 
 // process tells this process from all others, on any host.

@@ -15,28 +15,30 @@ import (
 	"github.com/gccl-project/gccl/transport/mem"
 )
 
-// TestUC21_LargeWorlds: communicators of many ranks on many hosts, all in this process, are there in seconds, and right.
+// TestUC21_LargeWorlds: communicators of many ranks, all in this process, are there in seconds, and their first call is right: on many
+// hosts, and over shared memory on one, where each of so many ranks maps the memory of each.
 func TestUC21_LargeWorlds(t *testing.T) {
-	n := 64
-	if os.Getenv("GCCL_TEST_FULL") != "" {
-		n = 512
-	}
-	for _, kind := range []string{"mem", "tcp"} {
+	full := os.Getenv("GCCL_TEST_FULL") != ""
+	for _, kind := range []string{"mem", "tcp", "auto", "shm"} {
 		t.Run(kind, func(t *testing.T) {
+			n := 64
+			if full && kind != "shm" || kind == "mem" && !testing.Short() {
+				n = 512
+			}
 			var network mem.Network
 			begin := time.Now()
 			comms := world(t, n, func(r int, c *comm.Config) {
-				c.Transport, c.HostID, c.InitTimeout = kind, fmt.Sprint(r/8), 5*time.Minute
+				c.Transport, c.InitTimeout = kind, 5*time.Minute
 				c.Logger = slog.New(slog.DiscardHandler) // who dials at once drops attempts
-				if kind == "mem" {
+				switch kind {
+				case "mem":
 					c.Memory = &network
+				case "tcp", "auto":
+					c.HostID = fmt.Sprint(r / 8)
 				}
 			})
 			t.Logf("%d ranks over %s: New %v", n, kind, time.Since(begin))
 			require.Less(t, time.Since(begin), 4*time.Minute)
-			if n > 64 { // that all choose an algorithm at once, each playing all ranks' parts, is no rank's lot but of a process that is all of them
-				return
-			}
 			begin = time.Now()
 			each(n, func(r int) {
 				x := []int64{1}

@@ -68,9 +68,9 @@ func (f *family) look() (*topology.Graph, error) {
 	return g, nil
 }
 
-// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that is nearest to its GPU; nil, which
-// leaves it to the transport, where it has none or the topology knows of none. Without a GPU nearness is worth less than that all ranks of
-// a host are on one network, which the topology does not say.
+// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that the topology chooses for its GPU,
+// or for its host memory; nil, which leaves it to the transport, where the topology knows of none, or of none with a place: those of
+// Soft-RoCE are near nothing.
 func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, error) {
 	if filter, err := topology.ParseFilter(f.cfg.RDMADevice); err != nil || filter.IsSet() {
 		return filter.Match, err
@@ -80,11 +80,11 @@ func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, er
 		return nil, err
 	}
 	at := p.of[0]
-	if at.GPU == topology.NoNode || at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
+	if at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
 		return nil, nil
 	}
-	nic := at.Graph.Nodes[at.NIC.Net].Net
-	if nic.Kind == topology.Ethernet {
+	nic, card := at.Graph.Nodes[at.NIC.Net].Net, at.Graph.Nodes[at.NIC.Net].Parent
+	if nic.Sockets() || at.Graph.Nodes[card].Bus == nil {
 		return nil, nil
 	}
 	f.log.Debug("RDMA device", "device", nic.Name, "port", nic.Port, "reasons", at.NIC.Reasons)

@@ -87,7 +87,7 @@ func newPlaces(all []hello) (*places, error) {
 		}
 		at := &p.of[r]
 		at.GPU, at.CPU = g.ByUUID(h.GPU), g.NUMA(topology.CPUSetOf(h.Processors...))
-		at.NIC = ports[key].choose(at.GPU, at.CPU)
+		at.NIC = ports[key].choose(at.GPU, topology.CPUSetOf(h.Processors...))
 	}
 	p.orders = topology.Orders(p.of, all[0].Lanes) // a lane is of one channel
 	return p, nil
@@ -97,7 +97,7 @@ func newPlaces(all []hello) (*places, error) {
 type ports struct {
 	g     *topology.Graph
 	byGPU []topology.NICChoice
-	byCPU map[topology.NodeID]topology.NICChoice
+	byCPU map[string]topology.NICChoice // by the processors that ranks may use
 }
 
 type portsOf struct {
@@ -110,19 +110,19 @@ func newPorts(of portsOf) (*ports, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &ports{g: of.g.Restrict(f), byCPU: map[topology.NodeID]topology.NICChoice{}}
+	p := &ports{g: of.g.Restrict(f), byCPU: map[string]topology.NICChoice{}}
 	p.byGPU = p.g.PairNICs(p.g.GPUs()) // of all GPUs, so that two jobs on one host take different ports
 	return p, nil
 }
 
-func (p *ports) choose(gpu, cpu topology.NodeID) topology.NICChoice {
+func (p *ports) choose(gpu topology.NodeID, may topology.CPUSet) topology.NICChoice {
 	if i := slices.IndexFunc(p.byGPU, func(c topology.NICChoice) bool { return c.GPU == gpu }); i >= 0 {
 		return p.byGPU[i]
 	}
-	c, known := p.byCPU[cpu]
+	c, known := p.byCPU[may.String()]
 	if !known {
-		c = p.g.HostNIC(cpu)
-		p.byCPU[cpu] = c
+		c = p.g.HostNIC(may)
+		p.byCPU[may.String()] = c
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -94,6 +95,43 @@ func TestNUMANodesOfRanks(t *testing.T) {
 		require.Equal(t, want, g.Name(p.of[r].NIC.Net), "rank %d", r)
 	}
 	require.Equal(t, [][]int{{3, 0, 2, 1}}, p.orders)
+}
+
+// TestPortsOfRanksWithoutGPU: the transport opens the port that the topology chooses for the rank's processors, as others know, unless the
+// configuration names one; where the topology has none the choice is the transport's.
+func TestPortsOfRanksWithoutGPU(t *testing.T) {
+	two := topology.Discover(topologytest.TwoSockets(), topology.Unknown[[]topology.GPUFacts]("none")).Graph()
+	open := func(g *topology.Graph, filter string, processors ...int) string {
+		mine := on(t, "x", g, "")[0]
+		mine.Processors, mine.Ports = processors, filter
+		f := &family{cfg: Config{RDMADevice: filter}, log: slog.New(slog.DiscardHandler)}
+		take, err := f.rdmaDevices(mine)
+		require.NoError(t, err)
+		if take == nil {
+			return "the transport's"
+		}
+		var ports []string
+		for _, name := range []string{"mlx5_0", "mlx5_1", "mlx5_10"} {
+			for port := 1; port <= 2; port++ {
+				if take(name, port) {
+					ports = append(ports, fmt.Sprint(name, ":", port))
+				}
+			}
+		}
+		return strings.Join(ports, " ")
+	}
+	require.Equal(t, "mlx5_0:1", open(two, "", 0, 1))
+	require.Equal(t, "mlx5_1:1", open(two, "", 8, 9))
+	require.Equal(t, "mlx5_1:1", open(two, "", 7, 8, 9))
+	require.Equal(t, "mlx5_0:1", open(two, "", 0, 8))
+	require.Equal(t, "mlx5_1:1 mlx5_1:2", open(two, "=mlx5_1", 0, 1))
+	require.Equal(t, "the transport's", open(graphOf(t, "topo-xml/vm-2core-nogpu.xml"), "", 0))
+	soft := topologytest.NewTree()
+	soft.CPUs(2, 1)
+	for _, name := range []string{"mlx5_0", "mlx5_1"} {
+		soft.GID(soft.RDMA("sys/devices/virtual", name, "Ethernet", "4: ACTIVE", "10 Gb/sec"), 0, "::ffff:192.0.2.1", "RoCE v2", "eth0")
+	}
+	require.Equal(t, "the transport's", open(topology.Discover(soft, topology.Unknown[[]topology.GPUFacts]("none")).Graph(), "", 0))
 }
 
 // TestTreesAreTheTopologys: between ranks with GPUs the first tree's sums go up along the edges that topology.Trees plans, and on every

@@ -147,6 +147,9 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 	return p, nil
 }
 
+// tuner remembers for all ranks of this process.
+var tuner tune.Tuner
+
 // choose is the tuner's choice, within what the call or the configuration asks for.
 func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tune.Choice, error) {
 	if name == "" {
@@ -162,9 +165,9 @@ func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tun
 		return tune.Choice{Algorithm: collective.Catalog(shape.Kind)[0].Name, Round: max(count, 1), Lanes: 1}, nil
 	}
 	if name == "" {
-		return tune.Choose(c.model, shape, count, elem)
+		return tuner.Choose(c.model, shape, count, elem)
 	}
-	choice, err := tune.With(c.model, shape, count, elem, name)
+	choice, err := tuner.With(c.model, shape, count, elem, name)
 	if err != nil {
 		return choice, argument("%w", err)
 	}

@@ -199,7 +199,7 @@ func (b *hostGraph) ports() (ports []port, cards []string) {
 	taken := map[string]bool{}
 	for _, d := range b.h.RDMA.Or(nil) {
 		for _, p := range d.Ports {
-			n := &NetDetails{Name: d.Name, Port: p.Number, Mbps: p.Mbps.Or(0), GUID: d.CardGUID.Or(""), Kind: p.kind(), Down: p.down()}
+			n := &NetDetails{Name: d.Name, Port: p.Number, Mbps: p.Mbps.Or(0), GUID: d.CardGUID.Or(""), Kind: p.kind(), Subnet: p.Subnet.Or(""), Down: p.down()}
 			n.GDR = !d.Software
 			ports = append(ports, port{d.Bus.Or(""), n})
 			if p.NetDevice.known {

@@ -46,10 +46,10 @@ func (g *Graph) UsableNets() (use []NodeID, dropped []Reason) {
 		case classOf(Interface{Name: d.Name}) != plain:
 			dropped = append(dropped, because("%s: %s", d.Name, classOf(Interface{Name: d.Name})))
 		default:
-			up, rdma = append(up, id), rdma || !d.sockets()
+			up, rdma = append(up, id), rdma || !d.Sockets()
 		}
 	}
-	serves := func(id NodeID) bool { d := g.Nodes[id].Net; return d == nil || !rdma || !d.sockets() }
+	serves := func(id NodeID) bool { d := g.Nodes[id].Net; return d == nil || !rdma || !d.Sockets() }
 	for _, id := range up {
 		if d := g.Nodes[id].Net; d != nil && serves(id) {
 			fastest = max(fastest, d.Mbps)
@@ -116,31 +116,6 @@ func (g *Graph) PairNICs(gpus []NodeID) []NICChoice {
 		choices[i] = c
 	}
 	return choices
-}
-
-// HostNIC chooses the port for host memory on a NUMA node, NoNode for any: the closest one, of equally close ones the first.
-func (g *Graph) HostNIC(cpu NodeID) NICChoice {
-	nets, dropped := g.UsableNets()
-	c := NICChoice{GPU: NoNode, Net: NoNode, Path: Path{Type: PathDIS}, Via: NoNode}
-	for _, net := range nets {
-		from := cpu
-		if from == NoNode {
-			from = g.CPUOf(net)
-		}
-		if p := g.Path(from, net); c.Net == NoNode && p.Type != PathDIS || farther(p, c.Path) < 0 {
-			c.Net, c.Path = net, p
-		}
-	}
-	if c.Net == NoNode {
-		c.Reasons = append([]Reason{"no network port is usable"}, dropped...)
-		return c
-	}
-	where := "and the process may run on several NUMA nodes"
-	if cpu != NoNode {
-		where = "from " + g.Name(cpu)
-	}
-	c.Reasons = []Reason{because("%s is at %s, %.4g GB/s, %s", g.Name(c.Net), c.Path.Type, c.Path.GBs, where)}
-	return c
 }
 
 func farther(p, q Path) int { return cmp.Or(int(p.Type)-int(q.Type), cmp.Compare(q.GBs, p.GBs)) }

@@ -65,9 +65,10 @@ type NetDetails struct {
 	Latency float64           `json:"latency,omitempty"` // µs
 	GUID    string            `json:"guid,omitempty"`
 	MaxConn int               `json:"maxconn,omitempty"`
-	GDR     bool              `json:"gdr,omitempty"`  // it can reach GPU memory
-	Kind    NetKind           `json:"kind,omitempty"` // "" unknown
-	Down    string            `json:"down,omitempty"` // why it can't be used, "" if it can
+	GDR     bool              `json:"gdr,omitempty"`    // it can reach GPU memory
+	Kind    NetKind           `json:"kind,omitempty"`   // "" unknown
+	Subnet  string            `json:"subnet,omitempty"` // of InfiniBand's or IP's addresses, as fe80::/64; "" unknown
+	Down    string            `json:"down,omitempty"`   // why it can't be used, "" if it can
 	Extra   map[string]string `json:"extra,omitempty"`
 }
 
@@ -81,8 +82,8 @@ const (
 	Ethernet   NetKind = "ethernet" // sockets only
 )
 
-// sockets reports whether a port has no RDMA. NCCL's files don't say; its ports of sockets are numbered 0, the others from 1.
-func (d *NetDetails) sockets() bool {
+// Sockets reports whether a port has no RDMA. NCCL's files don't say; its ports of sockets are numbered 0, the others from 1.
+func (d *NetDetails) Sockets() bool {
 	return d.Kind == Ethernet || d.Kind == "" && d.Port == 0 && d.GUID != ""
 }
 

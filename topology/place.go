@@ -89,7 +89,7 @@ func rdmaBetween(a, b Place) Reason {
 			kinds = append(kinds, "")
 			continue
 		}
-		if d.sockets() {
+		if d.Sockets() {
 			return because("%s has no RDMA", d.Name)
 		}
 		kinds = append(kinds, d.Kind)

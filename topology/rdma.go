@@ -36,6 +36,7 @@ type PortFacts struct {
 	NetDevice Fact[string] `json:"net_device"`
 	GIDs      []GID        `json:"gids"` // those that are set
 	TableSize int          `json:"table_size"`
+	Subnet    Fact[string] `json:"subnet"` // InfiniBand's or IP's, as 192.0.2.0/24
 }
 
 // GID is one entry of a port's table.
@@ -118,6 +119,7 @@ func (s sysfs) port(d RDMAFacts, number int, nets []NetFacts) PortFacts {
 	}
 	p.NetDevice = s.netDeviceOf(d, p, err)
 	p.MTU = p.activeMTU(nets)
+	p.Subnet = s.subnet(p)
 	return p
 }
 

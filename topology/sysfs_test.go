@@ -78,6 +78,7 @@ func FuzzSysfs(f *testing.F) {
 	port := small.RDMA(dir, "mlx5_0", "Ethernet", "4: ACTIVE", "100 Gb/sec")
 	small.GID(port, 3, "::ffff:192.0.2.1", "RoCE v2", "eth0")
 	small.NetDevice(dir, "eth0", "up", "100000", "1500")
+	small.Put("proc/net", "route", "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF")
 	small.NetDevice("", "bond0", "up", "100000", "1500")
 	small.Put("sys/devices/virtual/net/bond0/bonding", "mode", "802.3ad 4", "slaves", "eth0")
 	f.Add(asText(small))
@@ -86,6 +87,7 @@ func FuzzSysfs(f *testing.F) {
 		_, err := json.Marshal(h)
 		require.NoError(t, err)
 		g.PairNICs(g.GPUs())
+		g.HostNIC(h.CPU.Allowed().Or(nil))
 		for _, gpu := range g.GPUs() {
 			g.Pin(gpu, h.CPU.Allowed())
 		}

@@ -46,6 +46,13 @@ const manyRanks = 64
 // all. An error names what makes no sense: a field of the Model or the Shape, a count too large to
 // address, or an element longer than a message may be.
 func Choose(m Model, s collective.Shape, count, elem int) (Choice, error) {
+	return chooseBy(m, s, count, elem, newProfile)
+}
+
+// profiler tells what an algorithm costs in a shape.
+type profiler func(Model, collective.Shape, collective.Algorithm) profile
+
+func chooseBy(m Model, s collective.Shape, count, elem int, cost profiler) (Choice, error) {
 	if err := check(m, s, count, elem); err != nil {
 		return Choice{}, err
 	}
@@ -54,7 +61,7 @@ func Choose(m Model, s collective.Shape, count, elem int) (Choice, error) {
 	c := Choice{}
 	for _, a := range collective.Catalog(s.Kind) {
 		if a.Suits(s) {
-			ways = append(ways, find(m, s, count, elem, a))
+			ways = append(ways, find(m, s, count, elem, a, cost(m, s, a)))
 		}
 	}
 	for i := range ways {
@@ -82,13 +89,17 @@ func Choose(m Model, s collective.Shape, count, elem int) (Choice, error) {
 // With is Choose for an algorithm that is given, even one that Choose would leave out. A
 // name that is not in the shape's catalog is an error that lists those that are.
 func With(m Model, s collective.Shape, count, elem int, algorithm string) (Choice, error) {
+	return withBy(m, s, count, elem, algorithm, newProfile)
+}
+
+func withBy(m Model, s collective.Shape, count, elem int, algorithm string, cost profiler) (Choice, error) {
 	if err := check(m, s, count, elem); err != nil {
 		return Choice{}, err
 	}
 	var names []string
 	for _, a := range collective.Catalog(s.Kind) {
 		if a.Name == algorithm {
-			c := find(m, s, count, elem, a).Choice
+			c := find(m, s, count, elem, a, cost(m, s, a)).Choice
 			c.Considered = []Candidate{{Algorithm: c.Algorithm, Cost: c.Cost}}
 			return c, nil
 		}

@@ -121,6 +121,37 @@ func TestExpectedWinnersOnHosts(t *testing.T) {
 	}
 }
 
+// Where processes take turns on processors a step costs more than bytes do, and messages more than they would: what was measured of 3, 4
+// and 8 processes on 2 processors, as one host and as two.
+func TestExpectedWinnersInACrowd(t *testing.T) {
+	shm, both := mustDefault(t, "shm"), tcpAndShm(t)
+	for _, c := range []struct {
+		m     Model
+		hosts [2]int // ranks on each, hosts
+		bytes []int
+		want  string // any of
+	}{
+		{shm.Crowded(1.5), [2]int{3, 1}, []int{8, 256, 1 << 10, 4 << 10, 8 << 10, 16 << 10}, "oneshot"},
+		{shm.Crowded(1.5), [2]int{3, 1}, []int{256 << 10, 4 << 20}, "twoshot"},
+		{shm.Crowded(2), [2]int{4, 1}, []int{8, 256, 1 << 10}, "oneshot"},
+		{shm.Crowded(2), [2]int{4, 1}, []int{256 << 10, 4 << 20}, "twoshot"},
+		{shm.Crowded(4), [2]int{8, 1}, []int{8, 256, 1 << 10, 4 << 10, 16 << 10}, "oneshot doubling"},
+		{shm.Crowded(4), [2]int{8, 1}, []int{64 << 10, 256 << 10, 4 << 20}, "twoshot"},
+		{both.Crowded(2), [2]int{2, 2}, []int{8, 1 << 10, 4 << 10, 8 << 10, 16 << 10}, "doubling"},
+		{both.Crowded(2), [2]int{2, 2}, []int{64 << 10, 256 << 10}, "hierarchical_doubling"},
+		{both.Crowded(4), [2]int{4, 2}, []int{8, 1 << 10, 4 << 10, 8 << 10}, "doubling"},
+		{both.Crowded(4), [2]int{4, 2}, []int{32 << 10, 64 << 10, 256 << 10}, "hierarchical_doubling"},
+		{both.Crowded(4), [2]int{2, 4}, []int{8, 1 << 10, 4 << 10, 8 << 10}, "doubling"},
+		{both.Crowded(4), [2]int{2, 4}, []int{32 << 10, 64 << 10}, "hierarchical_doubling"},
+	} {
+		s := onHosts(t, collective.AllReduce, c.hosts[0], c.hosts[1])
+		for _, bytes := range c.bytes {
+			got := choose(t, c.m, s, bytes/4, 4)
+			require.Contains(t, strings.Fields(c.want), got.Algorithm, "%d hosts of %d, %d bytes: %v", c.hosts[1], c.hosts[0], bytes, got)
+		}
+	}
+}
+
 // Small messages take one round on one lane; large ones rounds of pieces of the length
 // that suits the transport, several in flight.
 func TestRoundsSuitTheTransport(t *testing.T) {

@@ -120,6 +120,32 @@ func (m Model) With(near Model) Model {
 	return m
 }
 
+// A process that waits for its turn on a processor waits so long for a message, and each further message costs it so much: what collectives
+// of 3, 4 and 8 processes on 2 processors took over shared memory and loopback TCP, of one, two and three steps and 1 to 7 messages a step.
+const (
+	switchLatency = 20e3
+	switchGap     = 1.5e3
+)
+
+// Crowded is m where there are so many ranks, each a process, for each processor: up to one they run at once, and it is m itself. Else
+// they take turns, what cores do takes as many times as long, and few messages in few steps count more than their bytes.
+func (m Model) Crowded(ranks float64) Model {
+	if !(ranks > 1) {
+		return m
+	}
+	crowd := func(w Wire) Wire {
+		return Wire{w.Latency + switchLatency, float64((w.Gap + switchGap) * ranks), float64(w.Byte * ranks), float64(w.Fanout * ranks), w.Shared}
+	}
+	w := crowd(m.Wire())
+	m.Latency, m.Gap, m.Byte, m.Fanout = w.Latency, w.Gap, w.Byte, w.Fanout
+	if m.Near != nil {
+		near := crowd(*m.Near)
+		m.Near = &near
+	}
+	m.Fold, m.Copy = float64(m.Fold*ranks), float64(m.Copy*ranks)
+	return m
+}
+
 // longest is how long a message may be.
 func (m Model) longest() int { return min(m.Piece, m.MaxMessage) }
 

@@ -68,6 +68,22 @@ func TestModelValidate(t *testing.T) {
 	}
 }
 
+func TestCrowded(t *testing.T) {
+	m := tcpAndShm(t)
+	near := *m.Near
+	for _, alone := range []float64{-1, 0, 0.5, 1, math.NaN()} {
+		require.Equal(t, m, m.Crowded(alone))
+	}
+	c := m.Crowded(3)
+	require.Equal(t, near, *m.Near, "the model that it comes from stays as it is")
+	require.Equal(t, Wire{m.Latency + switchLatency, 3 * (m.Gap + switchGap), 3 * m.Byte, 3 * m.Fanout, false}, c.Wire())
+	require.Equal(t, Wire{near.Latency + switchLatency, 3 * (near.Gap + switchGap), 3 * near.Byte, 3 * near.Fanout, true}, *c.Near)
+	require.Equal(t, []float64{3 * m.Fold, 3 * m.Copy}, []float64{c.Fold, c.Copy})
+	require.Equal(t, []int{m.Lanes, m.Piece, m.MaxMessage}, []int{c.Lanes, c.Piece, c.MaxMessage})
+	require.NoError(t, c.Validate())
+	require.Nil(t, mustDefault(t, "shm").Crowded(2).Near)
+}
+
 func TestCombineSlowestWins(t *testing.T) {
 	a := Model{Latency: 1, Gap: 20, Byte: 3, Fanout: 40, Fold: 5, Copy: 60, Shared: true, Lanes: 7, Piece: 800, MaxMessage: 900}
 	b := Model{Latency: 10, Gap: 2, Byte: 30, Fanout: 4, Fold: 50, Copy: 6, Shared: false, Lanes: 70, Piece: 80, MaxMessage: 90}

@@ -11,7 +11,7 @@ import (
 // piece.
 type player struct {
 	Model
-	shape collective.Shape
+	home  []int // of each rank its host; nil: not known
 	ranks []playing
 	ready []int // ranks that may be able to go on
 }
@@ -38,8 +38,8 @@ type arrival struct {
 
 // play returns when the last rank is done, and the longest that one rank takes from its
 // first message to its end.
-func play(m Model, s collective.Shape, all []*collective.Schedule) (first, span line) {
-	p := player{Model: m, shape: s, ranks: make([]playing, len(all)), ready: make([]int, len(all))}
+func play(m Model, home []int, all []*collective.Schedule) (first, span line) {
+	p := player{Model: m, home: home, ranks: make([]playing, len(all)), ready: make([]int, len(all))}
 	for r, s := range all {
 		p.ranks[r].steps = s.Steps
 		p.ready[r] = r
@@ -118,7 +118,7 @@ func (p *player) send(r int) {
 
 // wire is what messages between two ranks cost.
 func (p *player) wire(r int, peer int32) Wire {
-	if p.Near != nil && p.shape.Near(r, int(peer)) {
+	if p.Near != nil && p.home != nil && p.home[r] == p.home[peer] {
 		return *p.Near
 	}
 	return p.Wire()

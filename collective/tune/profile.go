@@ -27,6 +27,7 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 		p.add(m, collective.Cost{Copied: 1}, collective.Cost{})
 		return p
 	}
+	home := homes(s)
 	all := make([]*collective.Schedule, n)
 	build := func(v int) *collective.Schedule {
 		r := (s.Root + v) % n
@@ -40,7 +41,7 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 	var before [2]collective.Cost
 	for i, v := range [...]int{0, 1, n / 2, n - 1} {
 		sch := build(v)
-		far, near := apart(s, sch)
+		far, near := apart(home, sch)
 		p.pieces = sch.Pieces
 		p.add(m, far, near)
 		messages = max(messages, far.Sends+far.Receives+near.Sends+near.Receives)
@@ -52,36 +53,32 @@ func newProfile(m Model, s collective.Shape, a collective.Algorithm) profile {
 	}
 	if messages <= max(8, 2*bits.Len(uint(n-1))+2) {
 		for v := range n {
-			far, near := apart(s, build(v))
+			far, near := apart(home, build(v))
 			p.add(m, far, near)
 		}
-		p.first, p.span = play(m, s, all)
+		p.first, p.span = play(m, home, all)
 	}
 	return p
 }
 
-// apart is what a rank does, with its messages to other hosts, and its messages within its own.
-func apart(s collective.Shape, sch *collective.Schedule) (far, near collective.Cost) {
+// homes is the host of each rank; nil: nothing is known of them.
+func homes(s collective.Shape) []int {
 	if s.Hosts == nil {
+		return nil
+	}
+	home := make([]int, s.Ranks)
+	for r := range home {
+		home[r] = s.HostOf(r)
+	}
+	return home
+}
+
+// apart is what a rank does, with its messages to other hosts, and its messages within its own.
+func apart(home []int, sch *collective.Schedule) (far, near collective.Cost) {
+	if home == nil {
 		return sch.Cost(), near
 	}
-	one := collective.Schedule{Steps: make([][]collective.Instr, 1)}
-	var in, out []collective.Instr
-	for _, step := range sch.Steps {
-		in, out = in[:0], out[:0]
-		for _, x := range step {
-			if x.Code <= collective.RecvReduce && s.Near(sch.Rank, int(x.Peer)) {
-				in = append(in, x)
-			} else {
-				out = append(out, x)
-			}
-		}
-		one.Steps[0] = in
-		near = near.Plus(one.Cost())
-		one.Steps[0] = out
-		far = far.Plus(one.Cost())
-	}
-	return far, near
+	return sch.CostBy(func(peer int32) bool { return home[peer] == home[sch.Rank] })
 }
 
 // add takes in what one rank does.

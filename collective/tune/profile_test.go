@@ -71,7 +71,7 @@ func TestPlayAgreesWithCounts(t *testing.T) {
 				for _, sch := range schedules(s, a) {
 					all = append(all, &sch)
 				}
-				first, _ := play(m, s, all)
+				first, _ := play(m, homes(s), all)
 				p := newProfile(m, s, a)
 				require.InEpsilon(t, p.first.ns, first.ns, 1e-9, "%v %s %d", c.kind, c.name, n)
 				require.InEpsilon(t, p.first.perByte, first.perByte, 1e-9, "%v %s %d", c.kind, c.name, n)

@@ -39,11 +39,10 @@ const (
 	pagesFrom = 256 << 10 // bytes of a block
 )
 
-// find returns the best rounds and lanes for an algorithm. The cost never falls as count grows:
+// find returns the best rounds and lanes for an algorithm with that profile. The cost never falls as count grows:
 // in a given number of rounds it cannot, and to be longer rules numbers of rounds out
 // but never in.
-func find(m Model, s collective.Shape, count, elem int, a collective.Algorithm) way {
-	p := newProfile(m, s, a)
+func find(m Model, s collective.Shape, count, elem int, a collective.Algorithm, p profile) way {
 	w := way{Choice: Choice{Algorithm: a.Name}, ns: math.Inf(1), inOrder: a.RankOrder, fan: p.fan}
 	// Rounds begin on whole cache lines, if a message can hold one of such elements.
 	grain := max(1, collective.Align>>bits.TrailingZeros(uint(elem)))

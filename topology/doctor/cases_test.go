@@ -453,12 +453,14 @@ func TestDistances(t *testing.T) {
 	for _, c := range []struct {
 		gpu   []string
 		numa  int
+		state string
 		level Level
 		says  string
 	}{
-		{[]string{"0000:10:01.0", "0000:11:00.0", "0000:12:00.0", "0000:13:00.0"}, 0, OK, "at PIX"},
-		{[]string{"0000:20:01.0", "0000:21:00.0"}, 0, Info, "at PHB"},
-		{[]string{"0000:30:01.0", "0000:31:00.0"}, 1, Warn, "at SYS"},
+		{[]string{"0000:10:01.0", "0000:11:00.0", "0000:12:00.0", "0000:13:00.0"}, 0, "4: ACTIVE", OK, "at PIX"},
+		{[]string{"0000:20:01.0", "0000:21:00.0"}, 0, "4: ACTIVE", Info, "at PHB"},
+		{[]string{"0000:30:01.0", "0000:31:00.0"}, 1, "4: ACTIVE", Warn, "at SYS"},
+		{[]string{"0000:20:01.0", "0000:21:00.0"}, 0, "1: DOWN", Warn, "no network port that GPU0 can reach is usable; mlx5_0: mlx5_0 port 1 is DOWN"},
 	} {
 		tree := bare()
 		tree.CPUs(4, 2)
@@ -470,7 +472,7 @@ func TestDistances(t *testing.T) {
 			tree.Bridge(c.numa, 0, c.gpu[:i+1]...)
 		}
 		tree.Device(c.numa, "0x030200", "0x10de", c.gpu...)
-		tree.RDMA(tree.Device(0, "0x020700", "0x15b3", ports...), "mlx5_0", "InfiniBand", "4: ACTIVE", "200 Gb/sec (4X HDR)")
+		tree.RDMA(tree.Device(0, "0x020700", "0x15b3", ports...), "mlx5_0", "InfiniBand", c.state, "200 Gb/sec (4X HDR)")
 		h, s := look(tree, noDriver)
 		require.Contains(t, only(t, Examine(h, s, Wants{}), c.level, "gpu_nic_distance", "GPU0").Seen, c.says)
 	}

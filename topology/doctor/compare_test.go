@@ -23,6 +23,10 @@ func TestCompareFindsWhatDiffers(t *testing.T) {
 		{"rate", spoilTree(change("mlx5_0/ports/1/rate", "100 Gb/sec (2X HDR)")), Warn, "against_rdma_link", "mlx5_0 port 1", "200 Gb/sec (2X NDR) here, 100 Gb/sec (2X HDR) there"},
 		{"port down", spoilTree(change("mlx5_1/ports/1/state", "1: DOWN")), Warn, "against_rdma_link", "mlx5_1 port 1", "no such port that is usable"},
 		{"GID family", spoilTree(change("mlx5_0/ports/1/gids/1", "2001:db8::1")), Fail, "against_gid", "mlx5_0 port 1", "index 1, RoCE v2, 192.0.2.1 here, index 1, RoCE v2, 2001:db8::1 there"},
+		{"no GID", spoilTree(func(t *testing.T, tree topologytest.Tree) {
+			change("mlx5_0/ports/1/gids/0", "::")(t, tree)
+			change("mlx5_0/ports/1/gids/1", "::")(t, tree)
+		}), Fail, "against_gid", "mlx5_0 port 1", "on the other host: no usable GID: mlx5_0 port 1 has none of RoCE v2"},
 		{"kernel", spoilTree(put("proc/sys/kernel", "osrelease", "5.4.0")), Warn, "against_versions", "", "kernel: 6.8.0-50-generic here, 5.4.0 there"},
 		{"firmware", spoilTree(change("mlx5_0/fw_ver", "28.0.0")), Warn, "against_versions", "", "firmware of mlx5_0: 28.1.2 here, 28.0.0 there"},
 		{"driver", spoilTree(put("sys/module/nvidia", "version", "570.1")), Warn, "against_versions", "", "module nvidia: 580.1 here, 570.1 there"},

@@ -74,6 +74,7 @@ func TestTextSaysWhatIsChosen(t *testing.T) {
 	} {
 		require.Contains(t, out, want)
 	}
+	require.Contains(t, out, "Network port of host memory\n  mlx5_1\n    mlx5_1 is at PHB, 48 GB/s; which CPUs the process may use is not known\n    mlx5_0: 25000 Mbit/s is less than half of the fastest's 400000\n\n")
 	require.NotContains(t, out, "Unknown", "of a loaded host there are no facts")
 }
 

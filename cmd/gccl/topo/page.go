@@ -18,6 +18,7 @@ var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <style>
   body { font-family: system-ui, sans-serif; margin: 2rem; background: #ffffff; color: #1b1f24; }
   .wide { overflow-x: auto; }
+  .wide svg { max-width: max(100%, 1200px); height: auto; } /* smaller text would be too small */
   table { border-collapse: collapse; font-size: 13px; }
   th, td { padding: 4px 9px; text-align: center; border: 1px solid #d0d7de; }
   th:first-child { text-align: left; }

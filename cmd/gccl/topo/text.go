@@ -183,13 +183,22 @@ func reasons(all []topology.Reason) string {
 }
 
 func (t *text) nics(h *topology.Host) {
-	choices := t.g.PairNICs(t.g.GPUs())
-	if len(choices) == 0 {
-		return
-	}
 	allowed := topology.Unknown[topology.CPUSet]("the host was loaded")
 	if h != nil {
 		allowed = h.CPU.Allowed()
+	}
+	if c := t.g.HostNIC(allowed.Or(nil)); c.Net != topology.NoNode && t.g.Nodes[t.g.Nodes[c.Net].Parent].Bus != nil { // else it is near nothing
+		t.section("Network port of host memory")
+		t.printf("  %s\n", t.g.Name(c.Net))
+		for _, why := range c.Reasons {
+			if !strings.HasPrefix(string(why), "not taken") { // nothing is wrong with those
+				t.printf("    %s\n", why)
+			}
+		}
+	}
+	choices := t.g.PairNICs(t.g.GPUs())
+	if len(choices) == 0 {
+		return
 	}
 	t.section("Network port and CPUs of each GPU")
 	for _, c := range choices {
