@@ -73,7 +73,7 @@ var may = map[string][]string{
 	"cmd/libnccl":        {"..."},
 	"tests":              {"...", "golang.org/x/sys"},
 	"tests/":             {"...", "golang.org/x/sys"},
-	"tests/peers":        {"cmd/gccl/bench", "gonum.org/v1/plot"}, // runs gccl as its users do, as a process; from bench are the words for sizes
+	"tests/peers":        {"cmd/gccl/bench", "gonum.org/v1/plot", "golang.org/x/sys"}, // runs gccl as its users do, as a process; from bench are the words for sizes
 }
 
 // Tests may import these besides; they stand below what they test as little as it does.

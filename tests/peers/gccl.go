@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 )
@@ -31,16 +30,12 @@ func runOurs(ctx context.Context, binary, memory string, s slice) ([]Row, error)
 		at = hosts[0]
 	}
 	first, last := s.group.sizes[0], s.group.sizes[len(s.group.sizes)-1]
-	first = max(first, int64(4*s.mode.ranks))
 	root := fmt.Sprintf("%s:%d", at, 20_000+rand.IntN(12_000))
 	_, err := s.each(ctx, func(rank int) (env, args []string) {
 		env = []string{"GCCL_RANK=" + strconv.Itoa(rank), "GCCL_WORLD_SIZE=" + strconv.Itoa(s.mode.ranks), "GCCL_ROOT=" + root, "GCCL_JOB_ID=peers"}
 		args = []string{binary, "bench", s.kind, "-b", strconv.FormatInt(first, 10), "-e", strconv.FormatInt(last, 10), "-f", strconv.FormatInt(factor, 10),
-			"-n", strconv.Itoa(s.group.calls), "-w", "5", "--memory", memory, "--transport", transport, "--json", file}
-		if s.mode.ranks <= runtime.NumCPU() {
-			args = append([]string{"taskset", "-c", strconv.Itoa(rank)}, args...)
-		}
-		return env, args
+			"-n", strconv.Itoa(s.group.calls), "-w", strconv.Itoa(s.group.warm), "--memory", memory, "--transport", transport, "--json", file}
+		return env, s.mode.pinned(rank, args)
 	})
 	if err != nil {
 		return nil, err

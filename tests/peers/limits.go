@@ -21,7 +21,7 @@ func (b *comparison) exchange(ctx context.Context) float64 {
 func (b *comparison) limits(ctx context.Context) ([]Row, error) {
 	args := []string{b.program("limits")}
 	for _, g := range groups {
-		args = append(args, slice{group: g.upTo(b.most)}.sizes()...)
+		args = append(args, slice{group: g.within(b.most, "", 2)}.sizes()...)
 	}
 	out, err := output(ctx, nil, args...)
 	if err != nil {
@@ -33,8 +33,10 @@ func (b *comparison) limits(ctx context.Context) ([]Row, error) {
 // limitOf names the rows of limits that bound a kind in a mode: the fastest of them is the limit.
 func limitOf(mode, kind string) []string {
 	switch {
-	case mode != "shm":
+	case mode == "tcp" || mode == "veth":
 		return []string{"socket"}
+	case mode != "shm":
+		return nil // two processes measured them
 	case kind == "all_reduce":
 		return []string{"sum", "sum_streaming"}
 	case kind == "reduce_scatter":

@@ -5,6 +5,10 @@
 //	make bench-peers
 //	go run ./tests/peers -modes shm -kinds all_reduce -repeats 3
 //
+// A machine that has no Go takes the two programs, gccl and this one, and whatever compilers and peers it has:
+//
+//	./peers -gccl ./gccl -dir out -install=false -modes shm16 -kinds all_reduce
+//
 // What is not installed it installs, where it may and apt-get is there, or leaves out and says so. Every peer is timed in one way: inputs are
 // rewritten, the ranks meet on a page of shared memory, each times its call, and the slowest counts (native/page.h, and cmd/gccl/bench).
 // Peers take turns slice by slice (a kind, a few sizes), several times over, because machines change their state within seconds; before each slice
@@ -29,11 +33,12 @@ import (
 func main() {
 	log.SetFlags(0)
 	var b comparison
-	modes := flag.String("modes", "shm,tcp,veth,crowded", "what to measure: "+strings.Join(modeNames(), ", "))
+	modes := flag.String("modes", "shm,tcp,veth,crowded,shm8,shm16", "what to measure: "+strings.Join(modeNames(), ", "))
 	kinds := flag.String("kinds", strings.Join(allKinds, ","), "collectives")
 	flag.IntVar(&b.repeats, "repeats", 3, "slices of each peer, kind and size")
 	flag.Int64Var(&b.most, "most", 256<<20, "largest size in bytes")
 	flag.StringVar(&b.dir, "dir", "build/peers", "where programs, rows and pictures go")
+	flag.StringVar(&b.gccl, "gccl", "", "gccl's program; default: built from the source here")
 	flag.BoolVar(&b.install, "install", os.Geteuid() == 0, "install what is missing with apt-get")
 	flag.StringVar(&b.only, "peers", "", "only these, by commas; default: all that are there")
 	flag.Parse()
@@ -65,6 +70,7 @@ type comparison struct {
 	repeats int
 	most    int64
 	dir     string
+	gccl    string
 	install bool
 	only    string
 
@@ -84,7 +90,7 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 	for repeat := range b.repeats {
 		for _, kind := range b.kinds {
 			for _, g := range groups {
-				if g = g.upTo(b.most); len(g.sizes) == 0 {
+				if g = g.within(b.most, kind, m.ranks); len(g.sizes) == 0 {
 					continue
 				}
 				for _, i := range rand.Perm(len(b.peers)) {
@@ -111,7 +117,7 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 				}
 			}
 		}
-		if m.ranks == 2 && m.name == "shm" || m.name == "tcp" {
+		if m.name == "shm" || m.name == "tcp" {
 			limits, err := b.limits(ctx)
 			if err != nil {
 				log.Printf("limits: %v", err)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,16 +39,16 @@ func ours(binary string) (peers []peer) {
 	return peers
 }
 
-// mpi is an implementation with its launcher and our program built by its compiler.
+// mpi is an implementation with its launcher and our program built by its compiler. Agent runs a command on a "host", pin on a processor.
 type mpi struct {
-	name, launcher, program, agent string
+	name, launcher, program, agent, pin string
 }
 
 func (p mpi) peer() peer {
 	return peer{
 		name: p.name,
 		// MPICH spins without ever yielding: hours where ranks outnumber cores.
-		fits: func(m mode, _ string) bool { return p.name == "openmpi" || m.ranks <= runtime.NumCPU() },
+		fits: func(m mode, _ string) bool { return p.name == "openmpi" || !m.crowded() },
 		run:  p.run,
 	}
 }
@@ -58,22 +57,19 @@ func (p mpi) run(ctx context.Context, s slice) ([]Row, error) {
 	page, remove := newPage()
 	defer remove()
 	var args, env []string
-	crowded := s.mode.ranks > runtime.NumCPU()
 	switch p.name {
 	case "openmpi":
-		args = []string{"--allow-run-as-root", "--mca", "pml", "ob1", "-x", "MALLOC_MMAP_MAX_", "-x", "MALLOC_TRIM_THRESHOLD_", "-x", "MALLOC_TOP_PAD_"}
+		args = []string{"--allow-run-as-root", "--use-hwthread-cpus", "--bind-to", "none", "--mca", "plm_rsh_agent", p.agent, "--mca", "pml", "ob1", "-x", "MALLOC_MMAP_MAX_", "-x", "MALLOC_TRIM_THRESHOLD_", "-x", "MALLOC_TOP_PAD_"}
 		if s.mode.net == "" {
 			args = append(args, "--mca", "btl", "vader,self")
 		} else {
 			args = append(args, "--mca", "btl", "tcp,self")
 		}
-		switch {
-		case crowded:
-			args = append(args, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
-		case s.mode.net == "veth":
-			args = append(args, "--bind-to", "none", "--mca", "plm_rsh_agent", p.agent, "--mca", "oob_tcp_if_include", "veth0", "--mca", "btl_tcp_if_include", "veth0", "--host", strings.Join(hosts, ","))
-		default:
-			args = append(args, "--bind-to", "core")
+		if s.mode.crowded() {
+			args = append(args, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
+		}
+		if s.mode.net == "veth" {
+			args = append(args, "--mca", "oob_tcp_if_include", "veth0", "--mca", "btl_tcp_if_include", "veth0", "--host", strings.Join(hosts, ","))
 		}
 	case "mpich":
 		if s.mode.net != "" {
@@ -82,12 +78,17 @@ func (p mpi) run(ctx context.Context, s slice) ([]Row, error) {
 		if s.mode.net == "veth" {
 			args = append(args, "-launcher", "ssh", "-launcher-exec", p.agent, "-hosts", strings.Join(hosts, ","), "-iface", "veth0")
 			env = append(env, "UCX_NET_DEVICES=veth0")
-		} else {
-			args = append(args, "-bind-to", "core")
 		}
 	}
-	args = append(args, "-n", strconv.Itoa(s.mode.ranks), p.program)
-	args = append(append(args, s.kind, page, strconv.Itoa(s.group.calls)), s.sizes()...)
+	args = append(args, "-n", strconv.Itoa(s.mode.ranks))
+	if !s.mode.crowded() {
+		var cpus []string
+		for r := range s.mode.ranks {
+			cpus = append(cpus, processor(r))
+		}
+		args = append(args, p.pin, strings.Join(cpus, ","))
+	}
+	args = append(append(args, p.program, s.kind, page, strconv.Itoa(s.group.calls), strconv.Itoa(s.group.warm)), s.sizes()...)
 	if slices.Max(s.group.sizes) > 4<<20 { // what malloc has taken from the kernel it is to keep: else a call pays for fresh memory
 		env = append(env, "MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=4294967296", "MALLOC_TOP_PAD_=536870912")
 	}
@@ -102,32 +103,57 @@ func (p mpi) run(ctx context.Context, s slice) ([]Row, error) {
 	return parseRows(out)
 }
 
-// gloo is libgloo's own interface, in C++.
+// gloo is libgloo's own interface, in C++. Its processes have threads: they do worse pinned.
 func gloo(program string) peer {
 	return peer{
 		name: "gloo",
-		fits: func(m mode, kind string) bool { return kind != "reduce_scatter" && m.ranks <= runtime.NumCPU() },
+		fits: func(m mode, kind string) bool { return kind != "reduce_scatter" && !m.crowded() },
 		run: func(ctx context.Context, s slice) ([]Row, error) {
-			page, remove := newPage()
-			defer remove()
-			dir, err := os.MkdirTemp("", "gloo")
-			if err != nil {
-				return nil, err
-			}
-			defer os.RemoveAll(dir)
-			out, err := s.each(ctx, func(rank int) (env, args []string) {
+			return s.meeting(ctx, func(rank int, dir, page string) (env, args []string) {
 				at := "127.0.0.1"
 				if s.mode.net == "veth" {
 					at = hosts[rank]
 				}
-				return nil, append([]string{program, strconv.Itoa(rank), strconv.Itoa(s.mode.ranks), dir, at, s.kind, page, strconv.Itoa(s.group.calls)}, s.sizes()...)
+				return nil, []string{program, strconv.Itoa(rank), strconv.Itoa(s.mode.ranks), dir, at, s.kind, page}
 			})
-			if err != nil {
-				return nil, err
-			}
-			return parseRows(out)
 		},
 	}
+}
+
+// pytorch is Gloo as PyTorch's users have it.
+func pytorch(script, library string) peer {
+	return peer{
+		name: "torch-gloo",
+		fits: func(m mode, _ string) bool { return !m.crowded() },
+		run: func(ctx context.Context, s slice) ([]Row, error) {
+			nic := "lo"
+			if s.mode.net == "veth" {
+				nic = "veth0"
+			}
+			return s.meeting(ctx, func(rank int, dir, page string) (env, args []string) {
+				return []string{"GLOO_SOCKET_IFNAME=" + nic}, []string{"python3", script, strconv.Itoa(rank), strconv.Itoa(s.mode.ranks), dir, library, s.kind, page}
+			})
+		},
+	}
+}
+
+// meeting runs a process for each rank that gets a folder and a page to meet in, and then how many calls, after how many, of which sizes.
+func (s slice) meeting(ctx context.Context, command func(rank int, dir, page string) (env, args []string)) ([]Row, error) {
+	page, remove := newPage()
+	defer remove()
+	dir, err := os.MkdirTemp("", "peers")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out, err := s.each(ctx, func(rank int) (env, args []string) {
+		env, args = command(rank, dir, page)
+		return env, append(append(args, strconv.Itoa(s.group.calls), strconv.Itoa(fewWarm)), s.sizes()...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return parseRows(out)
 }
 
 func (s slice) sizes() (words []string) {

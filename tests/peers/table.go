@@ -75,13 +75,14 @@ func table(mode string, rows []Row) string {
 		}
 		for _, n := range slices.Sorted(maps.Keys(sizes)) {
 			best, bestP99 := 0.0, 0.0
-			row := []string{kind, fmt.Sprint(n)}
+			row, measured := []string{kind, fmt.Sprint(n)}, false
 			for _, p := range names {
 				c, ok := cells[place{kind, p, n}]
 				if !ok {
 					row = append(row, "-")
 					continue
 				}
+				measured = true
 				if !isOurs(p) && (best == 0 || c.p50 < best) {
 					best = c.p50
 				}
@@ -90,7 +91,7 @@ func table(mode string, rows []Row) string {
 				}
 				row = append(row, fmt.Sprintf("%.4g (%.4g; %.2f)", c.p50, c.p99, c.spread))
 			}
-			if len(row) == 2 {
+			if !measured {
 				continue
 			}
 			p50, p99 := func(c cell) float64 { return c.p50 }, func(c cell) float64 { return c.p99 }

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,4 +44,36 @@ func TestTable(t *testing.T) {
 	for _, words := range []string{"gccl-alloc", "openmpi", "limit", "shm all reduce"} {
 		require.Contains(t, string(picture), words)
 	}
+}
+
+func TestSizesThatBlocksDivide(t *testing.T) {
+	g := group{sizes: []int64{8, 64, 512, 4 << 10}}
+	for _, c := range []struct {
+		kind  string
+		ranks int
+		want  []int64
+	}{
+		{"all_reduce", 16, []int64{8, 64, 512}},
+		{"all_gather", 2, []int64{8, 64, 512}},
+		{"reduce_scatter", 16, []int64{64, 512}},
+		{"alltoall", 4, []int64{64, 512}},
+	} {
+		require.Equal(t, c.want, g.within(512, c.kind, c.ranks).sizes, "%s of %d", c.kind, c.ranks)
+	}
+}
+
+func TestCoresFirst(t *testing.T) {
+	system := t.TempDir()
+	require.Equal(t, []int{1, 2, 5, 6}, coresFirst(system, []int{1, 2, 5, 6}), "nothing is said of cores")
+	for _, cpu := range []int{1, 2, 5, 6} {
+		dir := filepath.Join(system, fmt.Sprintf("cpu%d", cpu), "topology")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "thread_siblings_list"), fmt.Appendf(nil, "%d-%d\n", (cpu-1)/2*2+1, (cpu-1)/2*2+2), 0o644))
+	}
+	require.Equal(t, []int{1, 5, 2, 6}, coresFirst(system, []int{1, 2, 5, 6}))
+}
+
+func TestTableHasNoLineWithoutFigures(t *testing.T) {
+	got := table("crowded", append(repeats("openmpi", "all_reduce", 8, 1, 1), repeats("openmpi", "all_gather", 64, 1, 1)...))
+	require.Equal(t, 4, strings.Count(got, "\n"), "a title, a head, and a line for each: %s", got)
 }

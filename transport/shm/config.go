@@ -21,14 +21,14 @@ type Config struct {
 	// system, at most 64 GiB. It is lowered to a 64th of ulimit -v.
 	SegmentSize int64
 	// Slots is how many copied messages of a stream may be on their way at once,
-	// 1 to 8, as far as they do not fit a line (48 bytes); 0: 4. With little room
+	// 1 to 8, as far as they do not fit a line (48 bytes; 4208 on a first stream with room); 0: 4. With little room
 	// fewer are made, and with much room more of up to 1 MiB together.
 	Slots int
 	// Staging bounds the bytes of all slots: beyond it a stream that needs longer slots gets one instead of Slots, so that
 	// many peers do not take many times the memory. 0: no bound.
 	Staging int64
 	// LendFrom is the shortest message in bytes that is lent to the peer when it
-	// lies in memory from Alloc; shorter ones are copied. 0: 4096. Between two
+	// lies in memory from Alloc; shorter ones are copied, as is what fits a line. 0: 4096. Between two
 	// ranks lending and copying are equal within 15 % up to 32 KiB, and lending is
 	// 1.2 to 1.7 times as fast from 64 KiB on; what several peers read, it saves
 	// copying several times. To a peer on a distant processor nothing shorter than 64 KiB is lent.

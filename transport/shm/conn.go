@@ -246,7 +246,7 @@ func noRoom(p *peer) error {
 
 // attach makes the peer's rings readable.
 func (c *conn) attach(ring uint64) error {
-	n := c.e.ringBytes()
+	n := c.p.ringsBytes(len(c.streams))
 	if !c.p.holds(ring, n, lineBytes) {
 		return &descriptorError{What: "the lines of a connection", Offset: ring, Bytes: n, Segment: c.p.size}
 	}
@@ -256,7 +256,7 @@ func (c *conn) attach(ring uint64) error {
 	c.attached = true
 	for i := range c.streams {
 		if s := &c.streams[i]; s.err == nil {
-			s.rx.attach(c.p.at(int64(ring) + int64(i)*streamBytes))
+			s.rx.attach(c.p.mapping.ring(int64(ring), i))
 		}
 	}
 	return nil
@@ -273,7 +273,7 @@ func (c *conn) establish() error {
 	}
 	c.ring = off
 	for i := range c.streams {
-		c.streams[i].tx.attach(c.e.seg.at(off+int64(i)*streamBytes), c.e.opts)
+		c.streams[i].tx.attach(c.e.seg.ring(off, i), c.e.opts)
 	}
 	atomic.StoreUint64(&c.entry.ring, uint64(off))
 	c.e.seg.announce()

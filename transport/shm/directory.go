@@ -56,7 +56,7 @@ type slab struct {
 	count      int
 }
 
-func (e *Endpoint) ringBytes() int64 { return int64(e.opts.Streams) * streamBytes }
+func (e *Endpoint) ringBytes() int64 { return e.seg.ringsBytes(e.opts.Streams) }
 
 // takeRing returns the offset of fresh rings.
 func (e *Endpoint) takeRing() (int64, error) {

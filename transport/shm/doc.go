@@ -10,17 +10,17 @@
 //
 //	header     who owns the segment, what must be equal on all ranks, the sleep word
 //	directory  (communicator, channel, from, to) → where that connection's rings are
-//	rings      per stream 8 lines of 64 bytes, the peer's count of lines read, and a landing: where in the arena a message from the peer is wanted
-//	staging    per stream some slots for messages that don't fit a line, filled past
+//	rings      per stream the peer's count of lines read, a landing: where in the arena a message from the peer is wanted, and 8 lines
+//	staging    per stream some slots, used in turn, for messages that don't fit a line, filled past
 //	           the caches where the peer's processor is found to be far
 //	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied, and messages to there may be made in their place
 //
-// A line is
+// A line has 64 bytes, and in the first stream of a conn, where there is room, 4224. It is
 //
 //	 0  flag   low 32 bits of the message's number << 32 | tag; stored last
 //	 8  length in the low 30 bits, bit 30 set when the payload is elsewhere;
 //	    CRC-32C in the high 32 bits, if Options.Checksum
-//	16  up to 48 bytes of payload, or the payload's offset in the segment
+//	16  the payload where it fits, or its offset in the segment
 //
 // so that one load tells the reader that the message is there, that it is the
 // next one, and that both ranks mean the same call. A line's next use differs by

@@ -241,19 +241,19 @@ func holeInFull(dir string) error {
 	if err != nil {
 		return err
 	}
-	if ok, err := x.Stream(0).Send(1, bufOf(filled(100, 1))); !ok || err != nil {
+	if ok, err := x.Stream(1).Send(1, bufOf(filled(100, 1))); !ok || err != nil {
 		return fmt.Errorf("send: %v %w", ok, err)
 	}
 	if err := (&filler{dir: dir, when: "now"}).at("now"); err != nil {
 		return err
 	}
-	*(*uint64)(unsafe.Add(unsafe.Pointer(line(x.Stream(0).(*stream).tx.ring, 0)), inlineAt)) = 8 << 20
+	*(*uint64)(unsafe.Add(unsafe.Pointer(x.Stream(1).(*stream).tx.ring.line(0)), inlineAt)) = 8 << 20
 	y, err := e[1].Conn(transport.Key{Comm: 1, Self: 1, Peer: 0}, e[0].Address())
 	if err != nil {
 		return err
 	}
 	err = poll(e[1], func() (bool, error) {
-		p, err := y.Stream(0).View(1, 100)
+		p, err := y.Stream(1).View(1, 100)
 		return p != nil, err
 	})
 	if !errors.Is(err, transport.ErrCorrupt) {

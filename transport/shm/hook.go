@@ -21,7 +21,13 @@ func (s *stream) sendHooked(tag uint32, b transport.Buf) (bool, error) {
 			t.timer = time.AfterFunc(t.fate.Delay, c.e.wakeSelf)
 		}
 	}
-	f := t.fate
+	f, narrow := t.fate, false
+	if f.Twice {
+		var err error
+		if narrow, err = t.full(2); err != nil {
+			return false, s.fail("send", err)
+		}
+	}
 	switch {
 	case f.Reset:
 		why := fmt.Errorf("connection reset: %w", transport.ErrGone)
@@ -30,7 +36,7 @@ func (s *stream) sendHooked(tag uint32, b transport.Buf) (bool, error) {
 		return false, s.fail("send", why)
 	case !t.until.IsZero() && time.Now().Before(t.until):
 		return false, s.blocked() // the message and those behind it wait with the caller
-	case f.Twice && t.seq+t.skew+1-t.head >= ringLines:
+	case narrow:
 		return false, s.blocked()
 	case f.Drop:
 		t.seq++ // its line stays as it was

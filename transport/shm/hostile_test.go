@@ -102,7 +102,7 @@ func FuzzHostilePeer(f *testing.F) {
 // and tag, its length, and where it is, from what is right and what is dangerous. The receiver gets bytes of the right number or an error.
 func FuzzLines(f *testing.F) {
 	add := func(script ...byte) {
-		for n := range byte(3) {
+		for n := range byte(6) {
 			f.Add(script, n, false)
 			f.Add(script, n, true)
 		}
@@ -127,18 +127,19 @@ func FuzzLines(f *testing.F) {
 		o := testOptions()
 		o.Checksum = checksum
 		open := func() *Endpoint {
-			e, err := Open(Config{Dir: defaultDir, SegmentSize: 16 << 20}, o)
+			e, err := Open(Config{Dir: defaultDir, SegmentSize: wideFrom}, o)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, e.Close()) })
 			return e
 		}
 		us, peer := open(), open()
 		x, y := pair(t, us, peer, 1)
-		ok, err := y.Stream(0).Send(1, bufOf(make([]byte, 8)))
+		number := int(n / 3 % 2) // of the stream: with wide lines or narrow ones
+		ok, err := y.Stream(number).Send(1, bufOf(make([]byte, 8)))
 		require.True(t, ok)
 		require.NoError(t, err)
-		require.NoError(t, poll(us, func() (bool, error) { return x.Stream(0).Recv(1, bufOf(make([]byte, 8))) }))
-		s, ring := x.Stream(0).(*stream), y.Stream(0).(*stream).tx.ring
+		require.NoError(t, poll(us, func() (bool, error) { return x.Stream(number).Recv(1, bufOf(make([]byte, 8))) }))
+		s, ring := x.Stream(number).(*stream), y.Stream(number).(*stream).tx.ring
 		want := []int{8, 100, 3000}[n%3]
 		sum := uint64(0)
 		if checksum {
@@ -148,12 +149,12 @@ func FuzzLines(f *testing.F) {
 			lengths := []uint64{uint64(want) | sum, uint64(want) | farBit | sum, uint64(want) | farBit | lentBit | sum, uint64(want) | 1<<40, uint64(want) | farBit | 1<<40, 1, lengthMask, lengthMask | farBit, 0}
 			size := uint64(peer.seg.size)
 			places := []uint64{0, firstPieceAt, size / 2, size - uint64(want), size - uint64(want) + 1, size, math.MaxUint64 - 5, 1 << 63}
-			l := unsafe.Slice(line(ring, s.rx.seq+uint64(script[0]>>3&1)), 8)
+			l := unsafe.Slice(ring.line(s.rx.seq+uint64(script[0]>>3&1)), 8)
 			l[2] = places[int(script[3])%len(places)]
 			l[1] = lengths[int(script[2])%len(lengths)]
-			number := uint32(s.rx.seq) + uint32(script[0]>>3&1) + []uint32{0, 1, 5, math.MaxUint32, 1 << 31}[script[0]%8%5]
+			seq := uint32(s.rx.seq) + uint32(script[0]>>3&1) + []uint32{0, 1, 5, math.MaxUint32, 1 << 31}[script[0]%8%5]
 			if script[0]&0x40 == 0 {
-				atomic.StoreUint64(&l[0], uint64(number)<<32|uint64(1+script[1]))
+				atomic.StoreUint64(&l[0], uint64(seq)<<32|uint64(1+script[1]))
 			}
 			leaves := func() {
 				if script[0]&0x20 != 0 {
@@ -197,7 +198,8 @@ func scribble(rng *rand.Rand, e *Endpoint, ring int64) {
 	var at int64
 	switch rng.IntN(4) {
 	case 2:
-		at = ring + rng.Int64N(4)*lineBytes + rng.Int64N(2)*streamBytes
+		stream := rng.IntN(2)
+		at = ring + e.seg.ringsBytes(stream) + linesAt + rng.Int64N(4)*int64(e.seg.width(stream))
 	case 0:
 		at = rng.Int64N(firstPieceAt + 8*entryBytes)
 	case 1:
@@ -253,27 +255,43 @@ func TestHostileDescriptors(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			us, peer := openIn(t, dir), openIn(t, dir)
 			x, y := pair(t, us, peer, 1)
-			ok, err := y.Stream(0).Send(1, bufOf(filled(100, 1)))
+			ok, err := y.Stream(1).Send(1, bufOf(filled(100, 1)))
 			require.True(t, ok)
 			require.NoError(t, err)
-			h.do(peer, unsafe.Slice(line(y.Stream(0).(*stream).tx.ring, 0), 8), y.(*conn))
-			err = poll(us, func() (bool, error) { return x.Stream(0).Recv(1, bufOf(make([]byte, 100))) })
+			h.do(peer, unsafe.Slice(y.Stream(1).(*stream).tx.ring.line(0), 8), y.(*conn))
+			err = poll(us, func() (bool, error) { return x.Stream(1).Recv(1, bufOf(make([]byte, 100))) })
 			require.ErrorIs(t, err, h.is)
 			require.ErrorContains(t, err, h.says)
 			var p *transport.PeerError
 			require.True(t, errors.As(err, &p))
 			require.Equal(t, transport.Key{Comm: 1, Self: 0, Peer: 1}, p.Key)
-			_, again := x.Stream(0).View(1, 8)
+			_, again := x.Stream(1).View(1, 8)
 			require.Equal(t, err, again, "sticky")
 		})
 	}
+	t.Run("a byte more in a line than it has", func(t *testing.T) {
+		us, peer := openIn(t, dir), openIn(t, dir)
+		for i := range 2 {
+			x, y := pair(t, us, peer, uint64(i+1))
+			n := peer.seg.ring(0, i).inline() + 1
+			ok, err := y.Stream(i).Send(1, bufOf(filled(n, 1)))
+			require.True(t, ok)
+			require.NoError(t, err)
+			unsafe.Slice(y.Stream(i).(*stream).tx.ring.line(0), 2)[1] = uint64(n)
+			err = poll(us, func() (bool, error) {
+				p, err := x.Stream(i).View(1, n)
+				return p != nil, err
+			})
+			require.ErrorIs(t, err, transport.ErrCorrupt, "stream %d", i)
+		}
+	})
 	t.Run("count of lines read", func(t *testing.T) {
 		us, peer := openIn(t, dir), openIn(t, dir)
 		x, _ := pair(t, us, peer, 1)
 		s := x.Stream(0).(*stream)
 		_, err := s.Send(1, bufOf(filled(8, 1)))
 		require.NoError(t, err)
-		*(*uint64)(unsafe.Add(s.tx.ring, headAt)) = 77
+		*s.tx.ring.head() = 77
 		err = poll(us, func() (bool, error) { ok, err := s.Send(1, bufOf(filled(8, 1))); return ok && err != nil, err })
 		require.ErrorIs(t, err, transport.ErrSequence)
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// landing is memory from Alloc where the receiver of a message wants it, so that the sender can make it right there. It is behind the lines of the
+// landing is memory from Alloc where the receiver of a message wants it, so that the sender can make it right there. It is in the ring of the
 // receiver's half of the stream, and belongs to one message:
 //
 //	 0  state  the message's number << 2 | landingOffered, or landingTaken from when the sender began to write there
@@ -31,8 +31,6 @@ const (
 // landFrom is the shortest message that is offered a landing. It was not measured finely: below, copies are cheap and offers are too.
 const landFrom = 32 << 10
 
-func landingOf(ring unsafe.Pointer) *landing { return (*landing)(unsafe.Add(ring, landingAt)) }
-
 var _ transport.Lander = (*stream)(nil)
 
 // offer is what a receiver knows of the landing that it offered last. Peers cannot write here.
@@ -50,7 +48,7 @@ func (s *stream) Land(ahead uint64, b transport.Buf) {
 		return
 	}
 	r.offer = offer{r.seq + ahead, off, b.N}
-	at := landingOf(t.ring)
+	at := t.ring.landing()
 	atomic.StoreUint64(&at.off, uint64(off))
 	atomic.StoreUint64(&at.bytes, uint64(b.N))
 	atomic.StoreUint64(&at.state, r.offer.seq<<2|landingOffered)
@@ -59,10 +57,13 @@ func (s *stream) Land(ahead uint64, b transport.Buf) {
 // Landing returns where the peer wants the next message. See transport.Lander.
 func (s *stream) Landing(n int) unsafe.Pointer {
 	t, r, peer := &s.tx, &s.rx, s.c.p
-	if n < landFrom || t.short < 0 || r.ring == nil || t.refresh() != nil || t.seq-t.head >= ringLines {
+	if n < landFrom || t.short < 0 || r.ring.base == nil {
 		return nil
 	}
-	at := landingOf(r.ring)
+	if full, err := t.full(1); full || err != nil {
+		return nil
+	}
+	at := r.ring.landing()
 	offered := t.seq<<2 | landingOffered
 	if atomic.LoadUint64(&at.state) != offered {
 		return nil
@@ -92,7 +93,7 @@ func (s *stream) withdraw() {
 	if r.offer = (offer{}); o.n == 0 || int64(o.seq-r.seq) < 0 {
 		return // its message has come
 	}
-	if at := landingOf(t.ring); atomic.CompareAndSwapUint64(&at.state, o.seq<<2|landingOffered, landingNone) {
+	if at := t.ring.landing(); atomic.CompareAndSwapUint64(&at.state, o.seq<<2|landingOffered, landingNone) {
 		return
 	}
 	for !c.unread && !r.holds(o.seq) && c.e.seg.detach(o.off, int64(o.n)) != nil && !c.p.dead() {

@@ -26,7 +26,7 @@ func FuzzLanding(f *testing.F) {
 	f.Add(uint8(landingOffered), good, uint64(8), uint32(8), uint64(0), uint32(8))
 	f.Fuzz(func(t *testing.T, state uint8, off, bytes uint64, n uint32, where uint64, length uint32) {
 		g := newField(t)
-		at := landingOf(g.b.tx.ring) // what the receiver says to the sender
+		at := g.b.tx.ring.landing() // what the receiver says to the sender
 		atomic.StoreUint64(&at.off, off)
 		atomic.StoreUint64(&at.bytes, bytes)
 		atomic.StoreUint64(&at.state, (g.a.tx.seq+uint64(state>>2))<<2|uint64(state&3))
@@ -43,11 +43,11 @@ func FuzzLanding(f *testing.F) {
 		// And what the sender says to the receiver, who offered one place.
 		g.b.Land(0, g.at(0))
 		offered, _ := g.to.seg.offset(g.at(0).Ptr, fieldBytes)
-		l := unsafe.Slice(line(g.a.tx.ring, g.b.rx.seq), 8)
+		l := unsafe.Slice(g.a.tx.ring.line(g.b.rx.seq), 8)
 		l[2] = uint64(offered) + where
 		l[1] = uint64(length)&lengthMask | farBit | landedBit
 		atomic.StoreUint64(&l[0], uint64(uint32(g.b.rx.seq))<<32|uint64(g.tag))
-		require.NoError(t, g.b.other(line(g.b.rx.ring, g.b.rx.seq), g.tag, fieldBytes), "it is there")
+		require.NoError(t, g.b.other(g.b.rx.ring.line(g.b.rx.seq), g.tag, fieldBytes), "it is there")
 		ok, err := g.b.Recv(g.tag, g.at(0))
 		if ok {
 			require.Zero(t, where)

@@ -12,15 +12,7 @@ import (
 
 const (
 	segmentMagic  = 0x316d6873_6c636367 // "gcclshm1"
-	layoutVersion = 2
-
-	lineBytes   = 64
-	ringLines   = 8
-	inlineAt    = 16
-	inlineBytes = lineBytes - inlineAt
-	headAt      = ringLines * lineBytes // the reader's count, on a pair of lines of its own
-	landingAt   = headAt + 128
-	streamBytes = landingAt + 128
+	layoutVersion = 3
 
 	lengthMask = 1<<30 - 1
 	farBit     = 1 << 30

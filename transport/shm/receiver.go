@@ -14,10 +14,10 @@ import (
 // receiver is the incoming half of a stream. What it reads lies in the peer's
 // segment and is believed only after a check.
 type receiver struct {
-	ring     unsafe.Pointer // nil: not found yet, or failed
-	lines    unsafe.Pointer // ring, after a failure too
-	seq      uint64         // number of the next message
-	bell     *uint32        // the peer's sleep word
+	ring     ring    // none: not found yet, or failed
+	lines    ring    // ring, after a failure too
+	seq      uint64  // number of the next message
+	bell     *uint32 // the peer's sleep word
 	counters *counters
 	plain    bool // no checksums
 	viewing  bool
@@ -32,25 +32,25 @@ type receiver struct {
 	idle [ringLines]uint64
 }
 
-func (r *receiver) attach(ring unsafe.Pointer) { r.ring, r.lines = ring, ring }
+func (r *receiver) attach(at ring) { r.ring, r.lines = at, at }
 
 // holds reports whether a message that is not received yet has come, without asking whether it is right.
 func (r *receiver) holds(seq uint64) bool {
-	return r.lines != nil && uint32(atomic.LoadUint64(line(r.lines, seq))>>32) == uint32(seq)
+	return r.lines.base != nil && uint32(atomic.LoadUint64(r.lines.line(seq))>>32) == uint32(seq)
 }
 
 // View shows the next message. See transport.Stream.
 func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	r := &s.rx
-	if r.ring == nil {
+	if r.ring.base == nil {
 		return nil, s.wait(n)
 	}
-	p, want := line(r.ring, r.seq), r.seq<<32|uint64(tag)
+	p, want := r.ring.line(r.seq), r.seq<<32|uint64(tag)
 	if atomic.LoadUint64(p) != want {
 		return nil, s.other(p, tag, n)
 	}
 	meta := *(*uint64)(unsafe.Add(unsafe.Pointer(p), 8))
-	if meta == uint64(n) && uint(n) <= inlineBytes && r.plain {
+	if meta == uint64(n) && uint(n) <= uint(r.ring.inline()) && r.plain {
 		r.viewing, r.flag, r.bytes = true, want, n
 		return unsafe.Add(unsafe.Pointer(p), inlineAt), nil
 	}
@@ -68,13 +68,13 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 // Recv receives the next message into b. See transport.Stream.
 func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 	r := &s.rx
-	if r.ring == nil {
+	if r.ring.base == nil {
 		return false, s.wait(b.N)
 	}
 	if b.Ptr == nil && b.N > 0 {
 		return false, s.fail("receive", fmt.Errorf("a message of %d bytes at a nil pointer", b.N))
 	}
-	p, want := line(r.ring, r.seq), r.seq<<32|uint64(tag)
+	p, want := r.ring.line(r.seq), r.seq<<32|uint64(tag)
 	if atomic.LoadUint64(p) != want {
 		return false, s.other(p, tag, b.N)
 	}
@@ -120,7 +120,7 @@ func (s *stream) Release() error {
 	r.counters.messagesReceived++
 	r.counters.bytesReceived += uint64(r.bytes)
 	// A full fence, as in publish: the peer may sleep until there is room.
-	atomic.StoreUint64((*uint64)(unsafe.Add(r.ring, headAt)), r.seq)
+	atomic.StoreUint64(r.ring.head(), r.seq)
 	if atomic.LoadUint32(r.bell) != 0 {
 		wake(r.bell)
 	}
@@ -132,8 +132,8 @@ func (s *stream) Release() error {
 func (s *stream) Awaits() (word *uint64, idle uint64) {
 	r := &s.rx
 	switch {
-	case r.ring != nil:
-		return line(r.ring, r.seq), r.idle[r.seq%ringLines]
+	case r.ring.base != nil:
+		return r.ring.line(r.seq), r.idle[r.seq%ringLines]
 	case s.err == nil:
 		return &s.c.p.header().gen, s.c.gen
 	}
@@ -148,7 +148,7 @@ func (s *stream) open(p *uint64, tag uint32, meta uint64, n int) (unsafe.Pointer
 	}
 	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
 	if meta&farBit == 0 {
-		if n > inlineBytes {
+		if n > r.ring.inline() {
 			return nil, s.fail("receive", &descriptorError{What: "a message in a line", Bytes: int64(n), Segment: peer.size})
 		}
 		return payload, nil
@@ -185,7 +185,7 @@ func (s *stream) wait(n int) error {
 		return s.fail("receive", s.tooLong(n))
 	}
 	s.c.look()
-	if s.rx.ring == nil && s.c.over != nil {
+	if s.rx.ring.base == nil && s.c.over != nil {
 		return s.fail("receive", s.c.over)
 	}
 	return nil
@@ -217,7 +217,7 @@ func (s *stream) none(p *uint64, idle uint64) error {
 	c.look()
 	over := c.over
 	if r.misses++; over != nil || r.misses%64 == 0 {
-		next := atomic.LoadUint64(line(r.ring, r.seq+1))
+		next := atomic.LoadUint64(r.ring.line(r.seq + 1))
 		if atomic.LoadUint64(p) != idle {
 			return nil // it came just now
 		}

@@ -24,7 +24,13 @@ func TestLayout(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(h), uintptr(firstPieceAt))
 	require.EqualValues(t, entryBytes, unsafe.Sizeof(entry{}))
 	require.EqualValues(t, headerBytes, firstPieceAt+pieceEntries*entryBytes)
-	require.Zero(t, streamBytes%128)
+	wide, narrow := mapping{size: wideFrom}, mapping{size: wideFrom - 1}
+	for streams := range 4 {
+		require.Zero(t, wide.ringsBytes(streams)%128, "words of two writers are never in one pair of lines")
+		require.Zero(t, narrow.ringsBytes(streams)%128)
+	}
+	require.EqualValues(t, linesAt+ringLines*wideBytes+linesAt+ringLines*lineBytes, wide.ringsBytes(2))
+	require.EqualValues(t, 2*(linesAt+ringLines*lineBytes), narrow.ringsBytes(2))
 }
 
 // onDisk is what the file system says our segment takes.

@@ -15,11 +15,11 @@ import (
 
 // sender is the outgoing half of a stream, all of it in our own segment.
 type sender struct {
-	ring     unsafe.Pointer // nil: not established
-	short    int            // longest message that may take the short way; -1: none
-	seq      uint64         // number of the next message
-	head     uint64         // the reader's count, as last seen
-	bell     *uint32        // the peer's sleep word
+	ring     ring    // none: not established
+	short    int     // longest message that may take the short way; -1: none
+	seq      uint64  // number of the next message
+	head     uint64  // the reader's count, as last seen
+	bell     *uint32 // the peer's sleep word
 	counters *counters
 
 	skew    uint64 // lines used more than messages sent: messages sent twice by a Hook
@@ -34,22 +34,18 @@ type sender struct {
 	timer   *time.Timer
 }
 
-func (t *sender) attach(ring unsafe.Pointer, o transport.Options) {
+func (t *sender) attach(at ring, o transport.Options) {
 	// The rings may be used, not fresh: nothing old must look new.
 	for k := range uint64(ringLines) {
-		at := o.FirstSeq + k
-		atomic.StoreUint64(line(ring, at), (at-ringLines)<<32)
+		seq := o.FirstSeq + k
+		atomic.StoreUint64(at.line(seq), (seq-ringLines)<<32)
 	}
-	atomic.StoreUint64((*uint64)(unsafe.Add(ring, headAt)), o.FirstSeq)
-	atomic.StoreUint64(&landingOf(ring).state, landingNone)
-	t.ring = ring
+	atomic.StoreUint64(at.head(), o.FirstSeq)
+	atomic.StoreUint64(&at.landing().state, landingNone)
+	t.ring = at
 	if o.Hook == nil && !o.Checksum {
-		t.short = inlineBytes
+		t.short = at.inline()
 	}
-}
-
-func line(ring unsafe.Pointer, at uint64) *uint64 {
-	return (*uint64)(unsafe.Add(ring, at%ringLines*lineBytes))
 }
 
 // Send hands b to the peer. See transport.Stream.
@@ -58,7 +54,7 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	if b.N < 0 || b.N > t.short || b.Ptr == nil || t.seq-t.head >= ringLines {
 		return s.sendLong(tag, b)
 	}
-	p := line(t.ring, t.seq)
+	p := t.ring.line(t.seq)
 	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N)
 	if b.N == 8 {
@@ -94,15 +90,14 @@ func (s *stream) sendLong(tag uint32, b transport.Buf) (bool, error) {
 	case c.over != nil:
 		return false, s.fail("send", c.over)
 	}
-	if t.ring == nil {
+	if t.ring.base == nil {
 		if err := c.establish(); err != nil {
 			return false, s.fail("send", err)
 		}
 	}
-	if err := t.refresh(); err != nil {
+	if full, err := t.full(1); err != nil {
 		return false, s.fail("send", err)
-	}
-	if t.seq+t.skew-t.head >= ringLines {
+	} else if full {
 		return false, s.blocked()
 	}
 	if c.e.opts.Hook != nil {
@@ -120,12 +115,21 @@ func (s *stream) blocked() error {
 	return nil
 }
 
+// full reports whether fewer lines than that are free. Only then it reads how far the reader is, which costs as much as a line takes from there to here.
+func (t *sender) full(lines uint64) (bool, error) {
+	if t.ring.base == nil || t.seq+t.skew+lines-t.head <= ringLines {
+		return false, nil
+	}
+	err := t.refresh()
+	return t.seq+t.skew+lines-t.head > ringLines, err
+}
+
 // refresh reads how far the reader is.
 func (t *sender) refresh() error {
-	if t.ring == nil {
+	if t.ring.base == nil {
 		return nil
 	}
-	head := atomic.LoadUint64((*uint64)(unsafe.Add(t.ring, headAt)))
+	head := atomic.LoadUint64(t.ring.head())
 	if head-t.head > t.seq+t.skew-t.head {
 		return &transport.SequenceError{Got: head, Want: t.head}
 	}
@@ -143,13 +147,13 @@ func (t *sender) refresh() error {
 func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 	c, t := s.c, &s.tx
 	at := t.seq + t.skew
-	p := line(t.ring, at)
+	p := t.ring.line(at)
 	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
 	meta := uint64(b.N)
 	if c.e.opts.Checksum {
 		meta |= uint64(checksum(b.Ptr, b.N)) << 32
 	}
-	if b.N > inlineBytes {
+	if b.N > t.ring.inline() {
 		var off int64
 		lend := b.Shared && flip == 0 && s.Lends(b.N)
 		if lend {

@@ -13,8 +13,11 @@ var _ transport.Stager = (*stream)(nil)
 // Stage returns a slot for the next message. See transport.Stager.
 func (s *stream) Stage(n int) unsafe.Pointer {
 	t := &s.tx
-	if t.short < 0 || n <= inlineBytes || n > s.c.e.opts.MaxMessage || t.refresh() != nil || t.seq-t.head >= ringLines {
+	if t.short < 0 || n <= t.ring.inline() || n > s.c.e.opts.MaxMessage {
 		return nil
+	}
+	if full, err := t.full(1); full || err != nil {
+		return nil // Send will say what is wrong
 	}
 	off, err := t.stage(s.c.e, n, false)
 	if err != nil {
@@ -45,7 +48,7 @@ func (s *stream) SendStaged(tag uint32, n int) error {
 	if s.err != nil {
 		return s.err
 	}
-	p := line(t.ring, t.seq)
+	p := t.ring.line(t.seq)
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt)) = uint64(t.staged)
 	meta := uint64(n) | farBit
 	if t.lands {

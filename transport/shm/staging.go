@@ -11,8 +11,8 @@ const (
 	smallestSlot = 4 << 10
 	largeSlot    = 1 << 20 // from here on, half as many slots
 
-	turnFrom  = 16 << 10 // bytes of the shortest message that takes slots in turn
-	turnBytes = 1 << 20  // of the slots together, what the nearest caches hold; if that is a third of Config.Staging at most
+	turnFrom  = 16 << 10  // bytes of the shortest slots that are more than Config.Slots
+	turnBytes = 512 << 10 // of the slots together, what the nearest caches hold; if that is a third of Config.Staging at most
 )
 
 // staging is where copied messages of a stream wait to be read: a few slots of
@@ -27,8 +27,9 @@ type staging struct {
 	old  []staging
 }
 
-// stage returns the offset of a slot of n bytes at least, for the next line. Compares says that the message could be lent, and is copied to find
-// out how far the peer is.
+// stage returns the offset of a slot of n bytes at least, for the next line. Slots are used in turn: whether one is free is then known of old, without
+// a look at how far the reader is, and long messages find one that has left the peer's nearest cache, which takes less time to write. Compares says that
+// the message could be lent, and is copied to find out how far the peer is: that is always done in the first slot, since only what the peer has read tells.
 func (t *sender) stage(e *Endpoint, n int, compares bool) (int64, error) {
 	g := &t.staging
 	if int64(n) > g.slot {
@@ -37,12 +38,16 @@ func (t *sender) stage(e *Endpoint, n int, compares bool) (int64, error) {
 		}
 	}
 	at := t.seq + t.skew
-	// Long messages take slots in turn even where all are free: between near cores it takes longer to write what the peer's nearest cache still
-	// holds than what has left it. A short one takes the warmest, and one that compares too: only what the peer has read says anything.
-	if t.head == at && (n < turnFrom || compares) {
-		g.next = 0
-	} else if t.head != at && !t.passed(g.last[g.next]) {
-		return 0, errBusy
+	if compares || !t.passed(g.last[g.next]) {
+		if err := t.refresh(); err != nil {
+			return 0, err
+		}
+		if compares && t.head == at {
+			g.next = 0
+		}
+		if !t.passed(g.last[g.next]) {
+			return 0, errBusy
+		}
 	}
 	off := g.off + int64(g.next)*g.slot
 	g.last[g.next] = at + 1
@@ -69,6 +74,9 @@ func (g *staging) grow(e *Endpoint, n int64, t *sender) error {
 	count := e.config.Slots
 	if slot >= largeSlot {
 		count = (count + 1) / 2
+	}
+	if err := t.refresh(); err != nil {
+		return err
 	}
 	g.drain(t)
 	most := e.config.Staging

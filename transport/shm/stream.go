@@ -35,7 +35,7 @@ func (s *stream) init(c *conn, i int) {
 func (s *stream) fail(op string, err error) error {
 	s.err = s.c.wrap(op, err)
 	s.tx.short = -1
-	s.rx.ring = nil
+	s.rx.ring = ring{}
 	s.rx.viewing = false
 	return s.err
 }

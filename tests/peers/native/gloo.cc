@@ -1,4 +1,4 @@
-// Gloo's collectives, timed: gloo RANK RANKS DIRECTORY ADDRESS KIND PAGE CALLS SIZE…
+// Gloo's collectives, timed: gloo RANK RANKS DIRECTORY ADDRESS KIND PAGE CALLS WARM SIZE…
 // The ranks meet by files in the directory, and listen at the address. Gloo has no reduce_scatter of this form.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -63,7 +63,7 @@ static void call(enum kind k, float *dst, float *src, size_t n) {
 }
 
 int main(int argc, char **argv) {
-	if (argc < 9) return 2;
+	if (argc < 10) return 2;
 	rank = atoi(argv[1]), ranks = atoi(argv[2]);
 	auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(argv[4]));
 	auto c = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
@@ -71,6 +71,6 @@ int main(int argc, char **argv) {
 	c->connectFullMesh(store, device);
 	context = c;
 	open_page(argv[6]);
-	measure(kind_of(argv[5]), call, atoi(argv[7]), argc - 8, argv + 8);
+	measure(kind_of(argv[5]), call, atoi(argv[7]), atoi(argv[8]), argc - 9, argv + 9);
 	return 0;
 }

@@ -1,4 +1,4 @@
-// MPI's collectives, timed: mpi KIND PAGE CALLS SIZE…
+// MPI's collectives, timed: mpi KIND PAGE CALLS WARM SIZE…
 #include "page.h"
 
 #include <mpi.h>
@@ -19,9 +19,9 @@ int main(int argc, char **argv) {
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (argc < 5 || ranks > SEATS) return 2;
+	if (argc < 6 || ranks > SEATS) return 2;
 	open_page(argv[2]);
-	measure(kind_of(argv[1]), call, atoi(argv[3]), argc - 4, argv + 4);
+	measure(kind_of(argv[1]), call, atoi(argv[3]), atoi(argv[4]), argc - 5, argv + 5);
 	MPI_Finalize();
 	return 0;
 }

@@ -115,27 +115,27 @@ static float expected(enum kind k, size_t n, size_t i) {
 
 typedef void (*operation)(enum kind k, float *dst, float *src, size_t n);
 
-// measure times calls of each size and checks one.
-static void measure(enum kind k, operation call, int calls, int sizes, char **size) {
+// measure times calls of each size, after some that it does not time, and checks the first.
+static void measure(enum kind k, operation call, int calls, int warm, int sizes, char **size) {
 	if (calls < 1 || calls > MOST) calls = MOST;
+	if (warm < 1) warm = 1;
 	for (int s = 0; s < sizes; s++) {
-		size_t n = strtoull(size[s], 0, 10) / sizeof(float) / ranks * ranks;
-		if (!n) n = ranks;
+		size_t n = strtoull(size[s], 0, 10) / sizeof(float);
 		size_t in = gives(k, n), out = gets(k, n);
 		float *src = (float *)malloc(in * sizeof *src), *dst = (float *)malloc(out * sizeof *dst), *pattern = (float *)malloc(in * sizeof *pattern);
 		if (!src || !dst || !pattern) die("malloc");
 		for (size_t i = 0; i < in; i++) pattern[i] = value(rank, i);
 		memset(dst, 0xff, out * sizeof *dst);
 		long wrong = 0;
-		for (int i = -5; i < calls; i++) {
+		for (int i = -warm; i < calls; i++) {
 			memcpy(k == BROADCAST && rank == 0 ? dst : src, pattern, in * sizeof *src); // a broadcast is in place
-			if (i == -5 && k == BROADCAST && rank) memset(dst, 0xff, out * sizeof *dst);
+			if (i == -warm && k == BROADCAST && rank) memset(dst, 0xff, out * sizeof *dst);
 			meet();
 			int64_t began = now();
 			call(k, dst, src, n);
 			int64_t took = now() - began;
 			if (i >= 0) page->times[rank][i] = took;
-			if (i == -5)
+			if (i == -warm)
 				for (size_t j = 0; j < out; j++) wrong += dst[j] != expected(k, n, j);
 		}
 		if (wrong) fprintf(stderr, "rank %d: %ld of %zu elements of %s are wrong\n", rank, wrong, out, kind_names[k]);
