@@ -12,7 +12,7 @@ const (
 	largeSlot    = 1 << 20 // from here on, half as many slots
 
 	turnFrom  = 16 << 10  // bytes of the shortest slots that are more than Config.Slots
-	turnBytes = 512 << 10 // of the slots together, what the nearest caches hold; if that is a third of Config.Staging at most
+	turnBytes = 768 << 10 // of the slots together, what the nearest caches hold; if that is a third of Config.Staging at most
 )
 
 // staging is where copied messages of a stream wait to be read: a few slots of

@@ -32,7 +32,7 @@
 // each is as long as all before it, so that the copies at both ends hide behind what is under way. Before its bytes a piece has 48 others,
 // little-endian:
 //
-//	 0  4  seal: CRC-32C of all that follows, of a piece of up to 80 bytes; 0 of a longer one
+//	 0  4  seal: a checksum of all that follows, odd, of a piece of up to 80 bytes; 0 of a longer one
 //	 4  4  CRC-32C of this piece, with Options.Checksum
 //	 8  8  number of the message in its stream
 //	16  4  tag

@@ -5,6 +5,7 @@ package verbs
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
@@ -17,7 +18,9 @@ import (
 //
 // Only then, when nothing can be late any more, each end sends again by other QPs what it had sent by this one and has no credit for: the
 // slots are still as they were. What arrives twice is known by its number, and the bytes are the same, so that whoever reads them
-// meanwhile sees no difference. Credits and the goodbye are said again too.
+// meanwhile sees no difference. But the credit for what had arrived the first time may come while the second is under way by another
+// QP, and so nothing new is written to a stream's slots until the device has said that this is over, or that QP is in ERR on both sides,
+// too. Credits and the goodbye are said again.
 
 // lose notes that a queue has failed, which is the link's failure if there is no other.
 func (l *link) lose(q *queue, why error) {
@@ -152,6 +155,18 @@ func (l *link) lastWord(c *conn) {
 	}
 }
 
+// replay is a request that wrote a slot again.
+type replay struct {
+	by       *queue
+	position uint32 // in its send queue
+}
+
+// replaying reports whether any slot of the lane may still be written a second time.
+func (n *lane) replaying() bool {
+	n.second = slices.DeleteFunc(n.second, func(r replay) bool { return r.by.redone || int32(r.by.done-r.position) >= 0 })
+	return len(n.second) > 0
+}
+
 // repeat gives the queues what is to be sent again.
 func (c *conn) repeat() (any bool) {
 	l := c.link
@@ -169,8 +184,10 @@ func (c *conn) repeat() (any bool) {
 					return any
 				}
 				place := l.slot(i, k)
-				q.piece(place, int(binary.LittleEndian.Uint32(l.tx[place+lengthAt:])), immediate(immPiece, i, k), false)
-				n.by[at] = uint8(q.index)
+				q.piece(place, int(binary.LittleEndian.Uint32(l.tx[place+lengthAt:])), immediate(immPiece, i, k), q.detour == nil)
+				if n.by[at] = uint8(q.index); q.detour == nil { // a frame finds out itself what it is too late for
+					n.second = append(n.second, replay{q, q.posted + uint32(q.filled)})
+				}
 			}
 			*word &^= bit
 			l.again--

@@ -15,6 +15,7 @@ type lane struct {
 	credit uint64    // of those, read by the peer
 	by     []uint8   // by slot: the queue that carries the piece that begins there, or inside
 	redo   [4]uint64 // a bit for each slot whose piece is to be written again
+	second []replay  // slots that may still be written a second time
 
 	arrived  tally   // slots that the peer wrote, as their seals or their completions say
 	noticed  tally   // of those, whose completions were taken

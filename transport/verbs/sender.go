@@ -54,6 +54,9 @@ func (s *stream) cut(q *queue) bool {
 	t, c := &s.tx, s.conn
 	l := c.link
 	lane := &l.lanes[s.index]
+	if len(lane.second) > 0 && lane.replaying() {
+		return false
+	}
 	for t.done < t.accepted {
 		m := t.at(t.done)
 		if m.dropped {

@@ -184,18 +184,29 @@ func (x *linkEnd) receive(b []byte) error {
 	})
 }
 
-// await spins for a moment on the word in memory that changes with the next message, as the engine does, where the stream has one.
+// await spins for a while on the word in memory that changes with the next message, where the stream has one. What else there is to be done
+// takes far longer than the word takes to change, and a message that comes meanwhile waits for it; but as long as something of ours is not on
+// its way, only Progress moves that.
 func (x *linkEnd) await() {
-	if a, ok := x.stream.(transport.Awaiter); ok {
-		if word, idle := a.Awaits(); word != nil {
-			spin.WaitNot(word, idle, linkPolls)
-			spin.Preemptible()
-		}
+	a, ok := x.stream.(transport.Awaiter)
+	if !ok {
+		return
+	}
+	spins := 1
+	if n, err := x.stream.Sent(); err == nil && n == x.sent {
+		spins = linkSpins
+	}
+	word, idle := a.Awaits()
+	for ; word != nil && spins > 0 && !spin.WaitNot(word, idle, linkPolls); spins-- {
+		spin.Preemptible()
 	}
 }
 
-// linkPolls is how often that word is looked at.
-const linkPolls = 64
+// linkPolls is how often that word is looked at before the goroutine can be stopped, and linkSpins how many times that: about 60 µs in all.
+const (
+	linkPolls = 64
+	linkSpins = 32
+)
 
 // bandwidth sends b so many times, and waits for the answer to the last one.
 func (x *linkEnd) bandwidth(b []byte, times int) (string, error) {

@@ -30,6 +30,7 @@ func (c *Channel) Close() error {
 // CQ is a completion queue.
 type CQ struct {
 	cq      *C.struct_gv_cq
+	number  C.uintptr_t // cq, for gv_poll
 	channel *Channel
 }
 
@@ -43,7 +44,7 @@ func (d *Device) NewCQ(entries int, ch *Channel, vector int) (*CQ, error) {
 	if err := made("ibv_create_cq", cq != nil, err); err != nil {
 		return nil, err
 	}
-	return &CQ{cq, ch}, nil
+	return &CQ{cq, C.uintptr_t(uintptr(unsafe.Pointer(cq))), ch}, nil
 }
 
 // Entries is the queue's length.
@@ -66,7 +67,7 @@ func (q *CQ) Poll(out []Completion) (int, error) {
 		return 0, nil
 	}
 	first := (*C.gv_completion)(unsafe.Pointer(unsafe.SliceData(out))) // in a variable: what is made in the call is checked there, each time
-	n := C.gv_poll(q.cq, first, C.int(len(out)))
+	n := C.gv_poll(q.number, first, C.int(len(out)))
 	if n < 0 {
 		return 0, failure("ibv_poll_cq", -n)
 	}

@@ -8,7 +8,10 @@ import "C"
 import "unsafe"
 
 // QP is a queue pair.
-type QP struct{ qp *C.struct_gv_qp }
+type QP struct {
+	qp     *C.struct_gv_qp
+	number C.uintptr_t // qp, for gv_post_send and gv_post_recv
+}
 
 // NewQP makes a queue pair in the state Reset, and returns what capacities it got. The SRQ may be nil.
 func (p *PD) NewQP(t QPType, send, recv *CQ, srq *SRQ, want Caps) (*QP, Caps, error) {
@@ -23,7 +26,7 @@ func (p *PD) NewQP(t QPType, send, recv *CQ, srq *SRQ, want Caps) (*QP, Caps, er
 	if err := made("ibv_create_qp", qp != nil, err); err != nil {
 		return nil, Caps{}, err
 	}
-	return &QP{qp}, Caps{SendWR: uint32(caps.send_wr), RecvWR: uint32(caps.recv_wr), SendSGE: uint32(caps.send_sge), RecvSGE: uint32(caps.recv_sge), Inline: uint32(caps.inline_data)}, nil
+	return &QP{qp, C.uintptr_t(uintptr(unsafe.Pointer(qp)))}, Caps{SendWR: uint32(caps.send_wr), RecvWR: uint32(caps.recv_wr), SendSGE: uint32(caps.send_sge), RecvSGE: uint32(caps.recv_sge), Inline: uint32(caps.inline_data)}, nil
 }
 
 // Number is the QP's, 24 bits.
@@ -79,7 +82,7 @@ func (q *QP) Post(batch []Send) (int, error) {
 	}
 	var posted C.int
 	first := (*C.gv_send)(unsafe.Pointer(unsafe.SliceData(batch))) // in a variable: what is made in the call is checked there, each time
-	errno := C.gv_post_send(q.qp, first, C.int(len(batch)), &posted)
+	errno := C.gv_post_send(q.number, first, C.int(len(batch)), &posted)
 	return int(posted), failure("ibv_post_send", errno)
 }
 
@@ -90,7 +93,7 @@ func (q *QP) PostRecv(batch []Recv) (int, error) {
 	}
 	var posted C.int
 	first := (*C.gv_recv)(unsafe.Pointer(unsafe.SliceData(batch)))
-	errno := C.gv_post_recv(q.qp, first, C.int(len(batch)), &posted)
+	errno := C.gv_post_recv(q.number, first, C.int(len(batch)), &posted)
 	return int(posted), failure("ibv_post_recv", errno)
 }
 

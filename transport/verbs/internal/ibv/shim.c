@@ -188,7 +188,8 @@ int gv_drain(struct gv_channel *ch, struct gv_cq *cq) {
 	return n;
 }
 
-int gv_poll(struct gv_cq *cq, gv_completion *out, int n) {
+int gv_poll(uintptr_t queue, gv_completion *out, int n) {
+	struct gv_cq *cq = (struct gv_cq *)queue;
 	struct gv_wc wc[BATCH];
 	int got = cq->context->ops.poll_cq(cq, n < BATCH ? n : BATCH, wc);
 	for (int i = 0; i < got; i++)
@@ -219,7 +220,8 @@ int gv_query_qp(struct gv_qp *qp, struct gv_qp_attr *a, uint32_t mask) {
 }
 int gv_destroy_qp(struct gv_qp *qp) { return failed(f_destroy_qp(qp)); }
 
-int gv_post_send(struct gv_qp *qp, const gv_send *in, int n, int *posted) {
+int gv_post_send(uintptr_t pair, const gv_send *in, int n, int *posted) {
+	struct gv_qp *qp = (struct gv_qp *)pair;
 	struct gv_send_wr wr[BATCH];
 	struct gv_sge sge[BATCH];
 	*posted = 0;
@@ -293,7 +295,7 @@ static int recv_all(void *q, int (*post)(void *, struct gv_recv_wr *, struct gv_
 static int to_qp(void *q, struct gv_recv_wr *wr, struct gv_recv_wr **bad) { return ((struct gv_qp *)q)->context->ops.post_recv(q, wr, bad); }
 static int to_srq(void *q, struct gv_recv_wr *wr, struct gv_recv_wr **bad) { return ((struct gv_srq *)q)->context->ops.post_srq_recv(q, wr, bad); }
 
-int gv_post_recv(struct gv_qp *qp, const gv_recv *in, int n, int *posted) { return recv_all(qp, to_qp, in, n, posted); }
+int gv_post_recv(uintptr_t qp, const gv_recv *in, int n, int *posted) { return recv_all((void *)qp, to_qp, in, n, posted); }
 int gv_post_srq(struct gv_srq *srq, const gv_recv *in, int n, int *posted) { return recv_all(srq, to_srq, in, n, posted); }
 
 void *gv_create_ah(void *pd, struct gv_ah_attr *a) { errno = 0; return f_create_ah(pd, a); }

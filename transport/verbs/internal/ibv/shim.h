@@ -58,7 +58,8 @@ int gv_moderate(struct gv_cq *cq, uint16_t count, uint16_t period);
 int gv_arm(struct gv_cq *cq, int solicited);
 // gv_drain takes the channel's events, which must all be of cq, and returns how many.
 int gv_drain(struct gv_channel *ch, struct gv_cq *cq);
-int gv_poll(struct gv_cq *cq, gv_completion *out, int n);
+// What is called for each message takes objects as numbers: cgo looks at every pointer that it passes.
+int gv_poll(uintptr_t cq, gv_completion *out, int n);
 
 struct gv_srq *gv_create_srq(void *pd, uint32_t wrs, uint32_t sges);
 int gv_destroy_srq(struct gv_srq *srq);
@@ -68,8 +69,8 @@ struct gv_qp *gv_create_qp(void *pd, struct gv_cq *send, struct gv_cq *recv, str
 int gv_modify_qp(struct gv_qp *qp, struct gv_qp_attr *a, uint32_t mask);
 int gv_query_qp(struct gv_qp *qp, struct gv_qp_attr *a, uint32_t mask);
 int gv_destroy_qp(struct gv_qp *qp);
-int gv_post_send(struct gv_qp *qp, const gv_send *in, int n, int *posted);
-int gv_post_recv(struct gv_qp *qp, const gv_recv *in, int n, int *posted);
+int gv_post_send(uintptr_t qp, const gv_send *in, int n, int *posted);
+int gv_post_recv(uintptr_t qp, const gv_recv *in, int n, int *posted);
 
 void *gv_open_xrcd(struct gv_context *c);
 int gv_close_xrcd(struct gv_context *c, void *xrcd);
