@@ -143,11 +143,18 @@ func TestUC68_P2PStatus(t *testing.T) {
 }
 
 func TestUC68_EveryStatus(t *testing.T) {
-	for _, s := range []P2PStatus{P2PUnknown, P2POK, P2PChipsetNotSupported, P2PGPUNotSupported, P2PTopologyNotSupported, P2PNotSupported, P2PDisabledByRegKey} {
-		g := parseMatrix(t, "testdata/topo-matrix/rtx5090x2-phb.txt")
-		require.NoError(t, g.ReadP2P(strings.NewReader(" \tGPU0\tGPU1\t\n GPU0\tX\t"+string(s)+"\t\n GPU1\tOK\tX\t\n")))
-		if s != P2PUnknown {
-			require.Equal(t, s, g.status(g.GPUs()[0], g.GPUs()[1]), "the worse of the two ways counts")
+	nobody := parseMatrix(t, "testdata/topo-matrix/rtx5090x2-phb.txt")
+	require.Equal(t, P2PUnknown, nobody.status(nobody.GPUs()[0], nobody.GPUs()[1]))
+	for _, row := range []struct{ there, back, worse P2PStatus }{
+		{P2PUnknown, P2POK, P2PUnknown}, {P2POK, P2POK, P2POK}, {P2PChipsetNotSupported, P2POK, P2PChipsetNotSupported}, {P2PGPUNotSupported, P2POK, P2PGPUNotSupported},
+		{P2PTopologyNotSupported, P2POK, P2PTopologyNotSupported}, {P2PNotSupported, P2POK, P2PNotSupported}, {P2PDisabledByRegKey, P2POK, P2PDisabledByRegKey},
+		{P2PGPUNotSupported, P2PUnknown, P2PGPUNotSupported},
+	} {
+		for _, cells := range [][2]P2PStatus{{row.there, row.back}, {row.back, row.there}} {
+			g := parseMatrix(t, "testdata/topo-matrix/rtx5090x2-phb.txt")
+			require.NoError(t, g.ReadP2P(strings.NewReader(" \tGPU0\tGPU1\t\n GPU0\tX\t"+string(cells[0])+"\t\n GPU1\t"+string(cells[1])+"\tX\t\n")))
+			require.Equal(t, row.worse, g.status(g.GPUs()[0], g.GPUs()[1]), "%v: the worse of the two ways counts", cells)
+			require.Equal(t, row.worse, g.status(g.GPUs()[1], g.GPUs()[0]), "%v", cells)
 		}
 	}
 	g := parseMatrix(t, "testdata/topo-matrix/rtx5090x2-phb.txt")

@@ -36,12 +36,15 @@ type P2P struct {
 	Status P2PStatus `json:"status"`
 }
 
-// status returns the driver's answer for a pair, unknown where it was not asked.
+// status returns the worst of the driver's answers for a pair, for either way: a no is worse than not to know, which it is where nobody asked.
 func (g *Graph) status(a, b NodeID) P2PStatus {
-	s := P2PUnknown
+	s, asked := P2PUnknown, false
 	for _, p := range g.P2P {
-		if (p.A == a && p.B == b || p.A == b && p.B == a) && (s == P2PUnknown || s == P2POK) {
-			s = p.Status
+		if p.A == a && p.B == b || p.A == b && p.B == a {
+			if !asked || s == P2POK || s == P2PUnknown && p.Status != P2POK {
+				s = p.Status
+			}
+			asked = true
 		}
 	}
 	return s

@@ -90,6 +90,9 @@ func TestUC60_CubeMesh(t *testing.T) {
 
 	rings := ringsOf(t, 6, g)
 	require.True(t, sameCycle(rings[0].Ranks, []int{0, 6, 5, 4, 7, 1, 2, 3}), "%v", rings[0].Ranks)
+	for k, i := range rings[0].Ranks {
+		require.Equal(t, 2, links[[2]NodeID{gpus[i], gpus[rings[0].Ranks[(k+1)%8]]}], "the best one is over double links alone")
+	}
 	used := map[[2]int]int{}
 	for _, r := range rings {
 		require.Equal(t, PathNVL, r.Worst, "%v", r.Ranks)

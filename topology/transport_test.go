@@ -2,8 +2,10 @@ package topology
 
 import (
 	"bytes"
+	"path"
 	"strconv"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +30,15 @@ func TestUC66_ACSOfThePortsAbove(t *testing.T) {
 	tr.Bridge(0, 0x1d, "0000:10:01.0")
 	_, above := discover(t, tr)
 	require.Equal(t, OverP2P, above.Transport(above.GPUs()[0], above.GPUs()[1], DefaultLevels()).Kind, "the root port above the switch is not on the way")
+
+	tr = topologytest.TwoSockets() // a GPU that says of itself what a port would be blamed for
+	for _, gpu := range gpus[:2] {
+		dir, _ := tr.ReadLink("sys/bus/pci/devices/" + g.Nodes[gpu].Bus.ID)
+		require.NotEmpty(t, dir)
+		tr.MapFS[path.Join("sys/bus/pci/devices", dir, "config")] = &fstest.MapFile{Data: topologytest.ConfigSpace(0x1d, 4096)}
+	}
+	_, own := discover(t, tr)
+	require.Equal(t, OverP2P, own.Transport(own.GPUs()[0], own.GPUs()[1], DefaultLevels()).Kind, "no port above the GPUs redirects")
 
 	unreadable := parseMatrix(t, "testdata/topo-matrix/pciex8-nonic-pairs.txt")
 	c = unreadable.Transport(unreadable.GPUs()[0], unreadable.GPUs()[1], DefaultLevels())

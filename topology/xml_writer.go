@@ -12,7 +12,8 @@ import (
 )
 
 // WriteXML writes g as NCCL's topology file, version 1, for [ParseXML] and NCCL. What NCCL has no word for stands in further
-// attributes; P2P statuses, the fabric's and the IOMMU's state are not written. An unknown attribute is left out.
+// attributes; P2P statuses, the fabric's and the IOMMU's state are not written. An unknown attribute is left out, but for a device's link, which
+// NCCL wants.
 func (g *Graph) WriteXML(w io.Writer) error {
 	x := xmlWriter{g: g, children: make([][]NodeID, len(g.Nodes))}
 	for i := range g.Nodes {
@@ -37,11 +38,13 @@ type xmlWriter struct {
 
 type attribute struct{ name, value string }
 
+const linkSpeed = "link_speed" // empty if unknown
+
 func (x *xmlWriter) tag(depth int, name, end string, attrs []attribute) {
 	x.b.WriteString(strings.Repeat("  ", depth) + "<" + name)
 	seen := map[string]bool{}
 	for _, a := range attrs {
-		if a.value != "" && isName(a.name) && !seen[a.name] { // kept ones come last, and may be anything
+		if (a.value != "" || a.name == linkSpeed) && isName(a.name) && !seen[a.name] { // kept ones come last, and may be anything
 			seen[a.name] = true
 			x.b.WriteString(" " + a.name + `="`)
 			_ = xml.EscapeText(&x.b, []byte(a.value)) // a Buffer takes everything
@@ -156,7 +159,7 @@ func busAttributes(b *Bus) []attribute {
 	return append([]attribute{
 		{"busid", b.ID}, {"class", b.Class}, {"vendor", b.Vendor}, {"device", b.Device},
 		{"subsystem_vendor", b.SubsystemVendor}, {"subsystem_device", b.SubsystemDevice},
-		{"link_speed", speed}, {"link_width", number(b.Width, 0)},
+		{linkSpeed, speed}, {"link_width", strconv.Itoa(b.Width)}, // NCCL takes no device without them, in a virtual machine say
 		{"host_bridge", b.Bridge}, {"port", b.Port}, {"acs", string(b.ACS)},
 	}, extra(b.Extra)...)
 }
