@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda/internal/cu"
 )
 
 // The structs here and in args.h are the same: args.h has the compiler check its offsets, and this test reads them there.
@@ -152,4 +153,11 @@ func TestFactorsOfAProgram(t *testing.T) {
 	require.False(t, p.AddScaled(Instr{Code: Move, Count: 1}, make([]unsafe.Pointer, 120), make([]unsafe.Pointer, 50), make([]uint64, 120)), "no room for the last factors")
 	require.Equal(t, 1, p.Instrs())
 	require.EqualValues(t, 8, p.pointers)
+}
+
+// A driver that makes no graphs of cooperative kernels is no reason to do without them; one that has no memory is.
+func TestNoGraphs(t *testing.T) {
+	for r, want := range map[cu.Result]bool{cu.NotSupported: true, cu.NotPermitted: true, cu.CaptureUnsupported: true, cu.OutOfMemory: false, cu.InvalidValue: false} {
+		require.Equal(t, want, noGraphs(&cu.Error{Call: "cuGraphInstantiateWithFlags", Result: r}), "%v", r)
+	}
 }

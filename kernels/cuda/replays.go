@@ -33,7 +33,8 @@ type replay struct {
 	turn uint64 // when
 }
 
-// NewReplays makes n graphs for programs. Close frees them. It may wait for all work of the GPU.
+// NewReplays makes n graphs for programs, or none with a driver that cannot: then each is launched by itself. Close frees them. It may wait
+// for all work of the GPU.
 func (d *Device) NewReplays(n int) (*Replays, error) {
 	var nothing Program
 	nothing.Reset(MoveBytes)
@@ -58,10 +59,18 @@ func (d *Device) newReplays(n int, l cu.Launch, args unsafe.Pointer) (*Replays, 
 	for i, e := range execs {
 		r.list[i].exec = e
 	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
+	if err == nil {
+		return r, nil
 	}
-	return r, nil
+	if err2 := r.Close(); err2 == nil && noGraphs(err) {
+		return r, nil
+	}
+	return nil, err
+}
+
+// noGraphs reports whether a failure says that the driver makes no graphs of such kernels, as old ones of cooperative ones.
+func noGraphs(err error) bool {
+	return errors.Is(err, cu.NotSupported) || errors.Is(err, cu.NotPermitted) || errors.Is(err, cu.CaptureUnsupported)
 }
 
 // Close frees the graphs once their launches are done.
@@ -104,6 +113,9 @@ func (r *Replays) Launch(ps []Program, on Stream, others []Stream, j *Join) erro
 
 // LaunchWire is Device.LaunchWire.
 func (r *Replays) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits [2]Event, done Event) (captured bool, err error) {
+	if len(r.list) == 0 {
+		return r.d.LaunchWire(w, on, others, j, waits, done)
+	}
 	args, l := r.d.wireLaunch(w)
 	r.key = w.key(launchKey(r.key[:0], &l))
 	by := r.find(&l)

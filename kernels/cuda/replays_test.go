@@ -28,13 +28,19 @@ func copies(t *testing.T, a, b unsafe.Pointer, block int, pairs ...[2]int) []cud
 }
 
 // TestReplays launches more programs than are told apart, some far more often than others, on changing data and streams, alone and together: each
-// does what a launch of its own does.
+// does what a launch of its own does. So it does where there are no graphs.
 func TestReplays(t *testing.T) {
+	for _, graphs := range []int{5, 0} {
+		replays(t, graphs)
+	}
+}
+
+func replays(t *testing.T, graphs int) {
 	const block, blocks = 1000, 48
 	d := cudatest.Open(t)
 	streams := []cuda.Stream{stream(t, d), stream(t, d), 0}
 	a, b := alloc(t, d, block*blocks), alloc(t, d, block*blocks)
-	r, err := d.NewReplays(5)
+	r, err := d.NewReplays(graphs)
 	require.NoError(t, err)
 	j, err := d.NewJoin(1)
 	require.NoError(t, err)

@@ -92,8 +92,10 @@ const (
 	PeerAlreadyEnabled  Result = 704
 	NotReady            Result = 600
 	CooperativeTooLarge Result = 720
+	NotPermitted        Result = 800
 	NotSupported        Result = 801
 	SystemNotReady      Result = 802
+	CaptureUnsupported  Result = 900
 	missing             Result = -1 // not the driver's: it is too old for the call
 )
 
