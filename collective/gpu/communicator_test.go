@@ -253,7 +253,7 @@ func TestGoroutinesMeetOnGPU(t *testing.T) {
 				}
 				m, err := g.d.AllocPinned(1)
 				if err == nil {
-					err = g.d.FreePinned(m) // waits for all kernels, as a user's cudaFree does
+					err = g.d.FreePinned(m) // waits for all kernels
 				}
 				if err != nil {
 					idle <- err
@@ -269,8 +269,20 @@ func TestGoroutinesMeetOnGPU(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			for range rounds {
-				if errs[r] = errors.Join(a.Do(ctx, r, callsA[r]), b.Do(ctx, r, callsB[r])); errs[r] != nil {
+			for i := range rounds {
+				if errs[r] = a.Do(ctx, r, callsA[r]); errs[r] != nil {
+					return
+				}
+				if i%1024 == 128*r { // between its calls, while the others make theirs
+					_, free, err := cudatest.Foreign(g.d, 1)
+					if err == nil {
+						err = free()
+					}
+					if errs[r] = err; err != nil {
+						return
+					}
+				}
+				if errs[r] = b.Do(ctx, r, callsB[r]); errs[r] != nil {
 					return
 				}
 			}

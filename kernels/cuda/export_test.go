@@ -16,12 +16,6 @@ func PTX() ([]byte, error) {
 	return append(one, other...), err
 }
 
-// Foreign is memory as CUDA's runtime allocates it, not by Alloc. The function frees it.
-func (d *Device) Foreign(bytes int64) (unsafe.Pointer, func() error, error) {
-	p, err := cu.MemAlloc(d.ctx, bytes)
-	return p, func() error { return cu.MemFree(d.ctx, p) }, err
-}
-
 // RDMACapable asks the driver whether network adapters can read and write memory.
 func RDMACapable(d *Device, p unsafe.Pointer) (bool, error) {
 	const attribute = 15

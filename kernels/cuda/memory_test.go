@@ -103,7 +103,7 @@ func TestFabricHandles(t *testing.T) {
 func TestForeignMemory(t *testing.T) {
 	d := cudatest.Open(t)
 	s := stream(t, d)
-	p, free, err := d.Foreign(1 << 20)
+	p, free, err := cudatest.Foreign(d, 1<<20)
 	require.NoError(t, err)
 	m := alloc(t, d, 1<<20)
 	a, b := kernelstest.Random(kernels.Float32, 1000, 1), kernelstest.Random(kernels.Float32, 1000, 2)

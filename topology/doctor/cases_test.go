@@ -331,9 +331,13 @@ func TestUC69_HowCardsReachGPUMemory(t *testing.T) {
 		{"none", "x 1 0 - Live 0x0", "", topology.Known(false), Warn, "none: the GPU's driver or the kernel can't"},
 		{"not asked, closed", "x 1 0 - Live 0x0", "NVIDIA UNIX x86_64 Kernel Module", topology.Unknown[bool]("not asked"), Warn, "none: whether"},
 		{"not asked, open", "x 1 0 - Live 0x0", "NVIDIA UNIX Open Kernel Module", topology.Unknown[bool]("not asked"), Unknown, "open, so DMA-BUF is likely"},
+		{"peermem of old", "x 1 0 - Live 0x0", "", topology.Known(false), OK, "peermem: "},
 	} {
 		tree := sound()
 		tree.Put("proc", "modules", c.modules)
+		if c.name == "peermem of old" {
+			tree.Put("sys/kernel/mm/memory_peers/nv_mem", "version", "1.3")
+		}
 		if c.driver != "" {
 			tree.Put("proc/driver/nvidia", "version", c.driver)
 		}
