@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -16,10 +17,12 @@ import (
 
 // TestLitmus replays graphs, one a GPU, of a million in-place all-reduces of changing lengths, by changing ways where GPUs wait for each
 // other, with no look between them. Three ranks: each call multiplies what all have by 3 modulo 2^32, which loses nothing, so one word read
-// too early or too late anywhere shows in the end. Kernels of other streams come and go meanwhile, so that blocks start at any time.
+// too early or too late anywhere shows in the end. Kernels of other streams come and go meanwhile, so that blocks start at any time; and
+// again with kernels that sleep at random wherever blocks have to do with each other.
 func TestLitmus(t *testing.T) {
-	for name, handles := range map[string]int{"one GPU": 1, "two": 2} {
-		t.Run(name, func(t *testing.T) { litmus(t, several(t, handles, 3)) })
+	for handles := 1; handles <= 2; handles++ {
+		t.Run(fmt.Sprintf("GPUs %d", handles), func(t *testing.T) { litmus(t, several(t, handles, 3)) })
+		t.Run(fmt.Sprintf("GPUs %d staggered", handles), func(t *testing.T) { litmus(t, severalBy(t, cuda.OpenStaggered, handles, 3)) })
 	}
 }
 

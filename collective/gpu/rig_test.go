@@ -70,14 +70,17 @@ func TestMain(m *testing.M) {
 // several returns a device for each rank: all GPUs in turn, or where there is one, several handles of it. They are connected.
 func several(t testing.TB, handles, ranks int) []*cuda.Device {
 	t.Helper()
-	devices := []*cuda.Device{cudatest.Open(t)}
+	return severalBy(t, cuda.Open, handles, ranks)
+}
+
+// severalBy is several, opened by a function of one's own.
+func severalBy(t testing.TB, open func(ordinal int) (*cuda.Device, error), handles, ranks int) []*cuda.Device {
+	t.Helper()
+	devices := []*cuda.Device{cudatest.OpenBy(t, open, 0)}
 	n, err := cuda.Count()
 	require.NoError(t, err)
 	for i := 1; i < handles; i++ {
-		d, err := cuda.Open(i % n)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		devices = append(devices, d)
+		devices = append(devices, cudatest.OpenBy(t, open, i%n))
 	}
 	require.NoError(t, cuda.Connect(devices...))
 	all := make([]*cuda.Device, ranks)

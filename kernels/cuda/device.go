@@ -24,6 +24,11 @@ type Device struct {
 
 	wireModule cu.Module // of wire.cu, from the first link on
 	wire       [numWireKernels]cu.Function
+
+	copies  Stream // CopyNow's, from its first call on
+	ordered bool   // kernels see what network adapters wrote without FlushWrites
+
+	edit func(ptx []byte) []byte // before it is loaded
 }
 
 // Info says what a device is and can.
@@ -51,6 +56,10 @@ func Count() (int, error) {
 // Open makes a GPU ready, by the driver's ordinal from 0 on. It loads the kernels, which may take seconds the first time and
 // waits for everything that runs on the GPU: call it before the first communicator is made. The caller closes it.
 func Open(ordinal int) (*Device, error) {
+	return open(ordinal, func(ptx []byte) []byte { return ptx })
+}
+
+func open(ordinal int, edit func([]byte) []byte) (*Device, error) {
 	n, err := Count()
 	if err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", ordinal, err)
@@ -58,7 +67,7 @@ func Open(ordinal int) (*Device, error) {
 	if ordinal < 0 || ordinal >= n {
 		return nil, fmt.Errorf("cuda: no device %d, this process sees %d: %w", ordinal, n, kernels.ErrInvalid)
 	}
-	d := &Device{blocks: map[uintptr]cu.Block{}}
+	d := &Device{blocks: map[uintptr]cu.Block{}, edit: edit}
 	if err := d.describe(ordinal); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", ordinal, err)
 	}
@@ -89,21 +98,31 @@ func (d *Device) describe(ordinal int) (err error) {
 	if d.info.Driver, err = cu.DriverVersion(); err != nil {
 		return err
 	}
-	var exportable, rdma, dmabuf, fabric int
+	var exportable, rdma, dmabuf, fabric, ordering int
 	for _, a := range []struct {
 		number int
 		value  *int
 	}{
 		{cu.DeviceMajor, &d.info.Major}, {cu.DeviceMinor, &d.info.Minor}, {cu.DeviceMultiprocessors, &d.info.Multiprocessors},
 		{cu.DevicePosixHandles, &exportable}, {cu.DeviceGPUDirectRDMAByVMM, &rdma}, {cu.DeviceDMABuf, &dmabuf},
-		{cu.DeviceFabricHandles, &fabric},
+		{cu.DeviceFabricHandles, &fabric}, {cu.DeviceRDMAWritesOrdering, &ordering},
 	} {
-		if *a.value, err = cu.DeviceAttribute(ordinal, a.number); err != nil {
+		if *a.value, err = attribute(ordinal, a.number); err != nil {
 			return err
 		}
 	}
+	d.ordered = d.info.Major >= 9 && ordering >= cu.OrderedForOwner // older ones are flushed whatever the driver says, as NCCL does
 	d.info.Exportable, d.info.DirectRDMA, d.info.DMABuf, d.info.Fabric = exportable != 0, rdma != 0, dmabuf != 0, fabric != 0
 	return nil
+}
+
+// attribute is 0 where the driver is too old to know it: what it says the device can, nobody could use.
+func attribute(ordinal, number int) (int, error) {
+	v, err := cu.DeviceAttribute(ordinal, number)
+	if errors.Is(err, cu.InvalidValue) {
+		return 0, nil
+	}
+	return v, err
 }
 
 // imexChannels is where the driver has the channels that a process needs for fabric handles, which is seldom.
@@ -138,6 +157,10 @@ func (d *Device) Close() error {
 		errs = append(errs, cu.BlockFree(d.ctx, b))
 	}
 	clear(d.blocks)
+	if d.copies != 0 {
+		errs = append(errs, cu.StreamDestroy(d.ctx, d.copies))
+		d.copies = 0
+	}
 	if d.wireModule != 0 {
 		errs = append(errs, cu.ModuleUnload(d.ctx, d.wireModule))
 		d.wireModule = 0

@@ -70,6 +70,18 @@ func TestDeviceThatIsNotThere(t *testing.T) {
 	require.ErrorIs(t, err, kernels.ErrInvalid)
 }
 
+// What an old driver does not know of a device, the device has not got.
+func TestAttributeUnknownToTheDriver(t *testing.T) {
+	d := cudatest.Open(t)
+	const multiprocessors = 16
+	v, err := cuda.Attribute(d, multiprocessors)
+	require.NoError(t, err)
+	require.Equal(t, d.Info().Multiprocessors, v)
+	v, err = cuda.Attribute(d, 1<<19)
+	require.NoError(t, err)
+	require.Zero(t, v)
+}
+
 func TestDeviceDescribesItself(t *testing.T) {
 	start := time.Now()
 	d := cudatest.Open(t)

@@ -35,3 +35,6 @@ func KernelNames() []string {
 	}
 	return names
 }
+
+// Attribute is what the device says of itself by the driver's number.
+func Attribute(d *Device, number int) (int, error) { return attribute(d.info.Ordinal, number) }

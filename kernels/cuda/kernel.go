@@ -139,7 +139,7 @@ func (d *Device) loadPart(i int) error {
 	if err != nil {
 		return err
 	}
-	if d.module[i], err = cu.ModuleLoad(d.ctx, text); err != nil {
+	if d.module[i], err = cu.ModuleLoad(d.ctx, d.edit(text)); err != nil {
 		return err
 	}
 	for k := range Kernel(numKernels) {

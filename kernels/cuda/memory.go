@@ -145,25 +145,31 @@ func (d *Device) Check(m kernels.Mem) error {
 	if m.Bytes == 0 {
 		return nil
 	}
+	_, err := d.Allocation(m)
+	return err
+}
+
+// Allocation returns all of the allocation that m is in, or Check's error.
+func (d *Device) Allocation(m kernels.Mem) (kernels.Mem, error) {
 	ordinal, err := cu.PointerAttribute(d.ctx, cu.PointerDeviceOrdinal, m.Ptr)
 	if err != nil {
-		return fmt.Errorf("cuda: %p is no memory that %v knows: %w", m.Ptr, d, err)
+		return kernels.Mem{}, fmt.Errorf("cuda: %p is no memory that %v knows: %w", m.Ptr, d, err)
 	}
 	if int32(ordinal) != int32(d.info.Ordinal) {
-		return fmt.Errorf("cuda: %p is memory of device %d, not of %v: %w", m.Ptr, int32(ordinal), d, kernels.ErrInvalid)
+		return kernels.Mem{}, fmt.Errorf("cuda: %p is memory of device %d, not of %v: %w", m.Ptr, int32(ordinal), d, kernels.ErrInvalid)
 	}
 	start, err := cu.PointerAttribute(d.ctx, cu.PointerRangeStart, m.Ptr)
 	if err != nil {
-		return err
+		return kernels.Mem{}, err
 	}
 	size, err := cu.PointerAttribute(d.ctx, cu.PointerRangeSize, m.Ptr)
 	if err != nil {
-		return err
+		return kernels.Mem{}, err
 	}
 	if room := start + size - uint64(uintptr(m.Ptr)); uint64(m.Bytes) > room {
-		return fmt.Errorf("cuda: %d bytes at %p on %v, but its allocation ends after %d: %w", m.Bytes, m.Ptr, d, room, kernels.ErrInvalid)
+		return kernels.Mem{}, fmt.Errorf("cuda: %d bytes at %p on %v, but its allocation ends after %d: %w", m.Bytes, m.Ptr, d, room, kernels.ErrInvalid)
 	}
-	return nil
+	return kernels.Mem{Ptr: unsafe.Add(m.Ptr, -int64(uint64(uintptr(m.Ptr))-start)), Bytes: int64(size), Device: m.Device}, nil
 }
 
 // Pinned is host memory that kernels can use too.

@@ -99,7 +99,7 @@ func (d *Device) loadWire() error {
 	if err != nil {
 		return err
 	}
-	if d.wireModule, err = cu.ModuleLoad(d.ctx, text); err != nil {
+	if d.wireModule, err = cu.ModuleLoad(d.ctx, d.edit(text)); err != nil {
 		return err
 	}
 	for k := range WireKernel(numWireKernels) {

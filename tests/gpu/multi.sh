@@ -31,7 +31,7 @@ for group in "$@"; do
 		run doctor 20 ./gccl doctor
 		;;
 	values)
-		run devices 40 ./cuda.test -test.v -test.timeout 30s -test.run 'Devices|Peers|Connect'
+		run devices 40 ./cuda.test -test.v -test.timeout 30s -test.run 'Connect|Import|Memory'
 		run multi-values 150 ./gpu.test -test.v -test.timeout 140s -test.run 'Several|Transfers|Across|Missing' -test.skip Shapes
 		;;
 	comm) run multi-comm 90 ./comm.test -test.v -test.timeout 80s -test.run SeveralGPUs ;;
@@ -49,7 +49,7 @@ for group in "$@"; do
 			./figures.test -test.v -test.timeout 270s -test.run MultiFigures
 		cat "$out/multi-speed.log"
 		;;
-	soak) run multi-soak 120 ./gpu.test -test.v -test.timeout 110s -test.run 'AcrossSoak|AcrossLitmus' -test.count 5 ;;
+	soak) run multi-soak 120 ./gpu.test -test.v -test.timeout 110s -test.run 'AcrossSoak|Litmus' -test.count 5 ;;
 	esac
 done
 exit $status

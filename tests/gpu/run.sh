@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the GPU tests and figures from the binaries beside it, on a machine with a driver. Full logs go to the folder given.
-# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, long, machine, comm, bench, figures, shapes, soak or memcheck; without, values long machine comm bench figures
+# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, long, litmus, machine, comm, bench, figures, shapes, soak or memcheck; without, values long litmus machine comm bench figures
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: run.sh OUTPUT-FOLDER [values] [long] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
+out=${1:?usage: run.sh OUTPUT-FOLDER [values] [long] [litmus] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
 shift
-[ $# -gt 0 ] || set -- values long machine comm bench figures
+[ $# -gt 0 ] || set -- values long litmus machine comm bench figures
 export GCCL_REQUIRE=cuda
 status=0
 run() { # name, seconds, command…
@@ -24,9 +24,10 @@ for group in "$@"; do
 	case $group in
 	values)
 		run kernels 90 ./cuda.test -test.v -test.short -test.timeout 80s
-		run collectives 120 ./gpu.test -test.v -test.timeout 110s -test.skip 'LongOfEvery|Huge'
+		run collectives 120 ./gpu.test -test.v -test.timeout 110s -test.skip 'LongOfEvery|Huge|Litmus'
 		;;
 	long) run long 200 ./gpu.test -test.v -test.timeout 190s -test.run 'LongOfEvery|Huge' && grep '_test.go\|^--- ' "$out/long.log" ;;
+	litmus) run litmus 200 ./gpu.test -test.v -test.timeout 190s -test.run Litmus && grep '_test.go\|--- ' "$out/litmus.log" ;;
 	machine)
 		run nvml 30 ./nvml.test -test.v -test.run ThisHost && cat "$out/nvml.log"
 		run doctor 20 ./gccl doctor --all
@@ -55,7 +56,7 @@ for group in "$@"; do
 	memcheck)
 		run memcheck-collectives 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./gpu.test -test.v -test.short -test.timeout 55s \
 			-test.run 'Algorithms|BatchOnGPU|FactorsOnGPU|Transfers|SeveralDevices'
-		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Specials|Graph|Foreign'
+		run memcheck-kernels 60 compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda.test -test.v -test.short -test.timeout 55s -test.run 'Copy|Graph|Foreign'
 		;;
 	esac
 done

@@ -15,7 +15,13 @@ import (
 // comma-separated list GCCL_REQUIRE that is a failure.
 func Open(t testing.TB) *cuda.Device {
 	t.Helper()
-	d, err := cuda.Open(0)
+	return OpenBy(t, cuda.Open, 0)
+}
+
+// OpenBy is Open of any GPU, by any function that opens one.
+func OpenBy(t testing.TB, open func(ordinal int) (*cuda.Device, error), ordinal int) *cuda.Device {
+	t.Helper()
+	d, err := open(ordinal)
 	if errors.Is(err, errors.ErrUnsupported) && !slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "cuda") {
 		t.Skipf("%v; make test-gpu has emulated ones", err)
 	}

@@ -1,4 +1,5 @@
 // The CUDA driver's functions that gccl calls, on the emulated devices. What has no meaning here is accepted.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -65,9 +66,9 @@ static std::atomic<int> fail_at;
 enum { FAIL = 1 << 20 };
 static Result device_attribute(int *v, int attribute, int) {
 	if (attribute >= FAIL) return *v = fail_at.exchange(attribute - FAIL), OK;
-	static const std::map<int, int> known{{16, multiprocessors}, {75, 9}, {76, 0}, {103, 1}, {110, 1}, {124, 1}, {128, 0}};
+	static const std::map<int, int> known{{16, multiprocessors}, {75, 9}, {76, 0}, {103, 1}, {110, 1}, {118, 0}, {124, 1}, {128, 0}};
 	auto i = known.find(attribute);
-	if (i == known.end()) fatal("what is device attribute %d?", attribute);
+	if (i == known.end()) return INVALID_VALUE;
 	return *v = i->second, OK;
 }
 static Result device_uuid(unsigned char *id, int d) { return memset(id, 0xe0 + d, 16), OK; }
@@ -194,6 +195,16 @@ static Result import_handle(Memory **m, void *handle, int kind) {
 	Hold h(lock);
 	return *m = new Memory{fd, current->ordinal, 0, 1}, bytes > 0 ? OK : INVALID_VALUE;
 }
+static Result range_handle(int *out, u64 p, size_t bytes, int kind, unsigned long long) { // a file in memory, which is a DMA-BUF to no kernel
+	Hold h(lock);
+	const Range *r = range_of(p);
+	if (!r || r->device < 0 || bytes == 0 || p % 4096 != 0 || bytes % 4096 != 0) return INVALID_VALUE;
+	auto m = mapped.find(r->at);
+	if (kind != 1 || m == mapped.end()) return NOT_SUPPORTED;
+	if (bytes > r->at + r->bytes - p) return INVALID_VALUE;
+	return *out = fcntl(m->second->fd, F_DUPFD_CLOEXEC, 0), OK;
+}
+static Result flush_writes(int target, int scope) { return target == 0 && scope == 100 ? OK : INVALID_VALUE; }
 static Result pointer_attribute(void *out, int attribute, u64 p) {
 	Hold h(lock);
 	const Range *r = range_of(p);
@@ -506,6 +517,7 @@ extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(con
 		ENTRY(MemGetAllocationGranularity, granularity), ENTRY(MemAddressReserve, address_reserve), SAFE(MemAddressFree, address_free),
 		ENTRY(MemCreate, mem_create), SAFE(MemRelease, mem_release), ENTRY(MemMap, mem_map), SAFE(MemUnmap, mem_unmap), ENTRY(MemSetAccess, set_access),
 		ENTRY(MemExportToShareableHandle, export_handle), ENTRY(MemImportFromShareableHandle, import_handle), ENTRY(PointerGetAttribute, pointer_attribute),
+		ENTRY(MemGetHandleForAddressRange, range_handle), ENTRY(FlushGPUDirectRDMAWrites, flush_writes),
 		ENTRY(MemAlloc, mem_alloc), SAFE(MemFree, mem_free), ENTRY(MemHostAlloc, host_alloc), ENTRY(MemHostGetDevicePointer, host_pointer),
 		SAFE(MemFreeHost, host_free), ENTRY(MemcpyAsync, memcpy_async), ENTRY(MemsetD8Async, memset_async), ENTRY(CtxGetStreamPriorityRange, priorities),
 		ENTRY(StreamCreateWithPriority, stream_create), SAFE(StreamDestroy, stream_destroy), ENTRY(StreamSynchronize, stream_synchronize),

@@ -14,7 +14,8 @@ std::mutex lock;
 std::condition_variable changed;
 std::vector<Device *> devices;
 int multiprocessors;
-static std::condition_variable wake;
+// The worker waits for it when the process ends, and its destructor would wait for the worker.
+static std::condition_variable &wake = *new std::condition_variable;
 static u64 news; // counts notify
 
 static double now_ms() {

@@ -44,6 +44,7 @@ const (
 	DeviceMinor                  = 76
 	DevicePosixHandles           = 103 // memory may be exported as a file descriptor
 	DeviceGPUDirectRDMAByVMM     = 110
+	DeviceRDMAWritesOrdering     = 118
 	DeviceDMABuf                 = 124
 	DeviceFabricHandles          = 128
 	PeerNativeAtomics            = 3
@@ -53,6 +54,7 @@ const (
 	PointerDeviceOrdinal         = 9
 	PointerRangeStart            = 11
 	PointerRangeSize             = 12
+	OrderedForOwner              = 100 // a DeviceRDMAWritesOrdering; a greater one is for other devices too
 	HandlePosix              int = 1
 	HandleFabric             int = 8
 )

@@ -70,6 +70,18 @@ func BlockImportFabric(ctx Context, ordinal int, handle [64]byte, bytes int64) (
 	return Block{Ptr: pointer(&b.ptr), Bytes: bytes, handle: uint64(b.handle)}, err
 }
 
+// DMABuf returns a new file descriptor of whole pages of device memory, for other devices, which the caller closes.
+func DMABuf(ctx Context, p unsafe.Pointer, bytes int64) (int, error) {
+	fd := C.int(-1)
+	err := check("cuMemGetHandleForAddressRange", C.cu_dmabuf(C.cu_ctx(ctx), address(p), C.size_t(bytes), &fd))
+	return int(fd), err
+}
+
+// FlushWrites returns when kernels on the context's device see what network adapters wrote to its memory before.
+func FlushWrites(ctx Context) error {
+	return check("cuFlushGPUDirectRDMAWrites", C.cu_flush_writes(C.cu_ctx(ctx)))
+}
+
 // PointerAttribute returns an attribute of a device address that is a number.
 func PointerAttribute(ctx Context, attribute int, p unsafe.Pointer) (uint64, error) {
 	var v C.uint64_t

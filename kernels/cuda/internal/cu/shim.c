@@ -41,6 +41,8 @@
 	F(MemSetAccess, 10020, 1, (cu_ptr, size_t, const struct access *, size_t)) \
 	F(MemExportToShareableHandle, 10020, 1, (void *, cu_handle, int, unsigned long long)) \
 	F(MemImportFromShareableHandle, 10020, 1, (cu_handle *, void *, int)) \
+	F(MemGetHandleForAddressRange, 11070, 0, (void *, cu_ptr, size_t, int, unsigned long long)) \
+	F(FlushGPUDirectRDMAWrites, 11030, 0, (int, int)) \
 	F(PointerGetAttribute, 4000, 1, (void *, int, cu_ptr)) \
 	F(MemAlloc, 3020, 1, (cu_ptr *, size_t)) \
 	F(MemFree, 3020, 1, (cu_ptr)) \
@@ -347,6 +349,14 @@ cu_result cu_block_import_fabric(cu_ctx ctx, int ordinal, const void *handle, si
 	b->size = size;
 	RELAXED(ctx, block_import(ctx, d, 8, (void *)handle, b))
 }
+static cu_result dmabuf(cu_ptr p, size_t size, int *fd) {
+	return cu.MemGetHandleForAddressRange ? cu.MemGetHandleForAddressRange(fd, p, size, 1, 0) : cu_missing; // 1: a DMA-BUF's descriptor
+}
+cu_result cu_dmabuf(cu_ctx ctx, cu_ptr p, size_t size, int *fd) { IN(ctx, dmabuf(p, size, fd)) }
+static cu_result flush_writes(void) {
+	return cu.FlushGPUDirectRDMAWrites ? cu.FlushGPUDirectRDMAWrites(0, 100) : cu_missing; // of the context, for its device
+}
+cu_result cu_flush_writes(cu_ctx ctx) { IN(ctx, flush_writes()) }
 cu_result cu_pointer_attribute(cu_ctx ctx, int attribute, cu_ptr p, void *value) { IN(ctx, cu.PointerGetAttribute(value, attribute, p)) }
 
 static cu_result mem_alloc(cu_ctx ctx, size_t size, cu_ptr *p) { IN(ctx, cu.MemAlloc(p, size)) }

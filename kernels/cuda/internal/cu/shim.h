@@ -54,6 +54,8 @@ cu_result cu_block_access(cu_ctx ctx, const cu_block *b, int ordinal);
 cu_result cu_block_export(cu_ctx ctx, const cu_block *b, int kind, void *handle);
 cu_result cu_block_import_fd(cu_ctx ctx, int ordinal, int fd, size_t size, cu_block *b);
 cu_result cu_block_import_fabric(cu_ctx ctx, int ordinal, const void *handle, size_t size, cu_block *b);
+cu_result cu_dmabuf(cu_ctx ctx, cu_ptr p, size_t size, int *fd);
+cu_result cu_flush_writes(cu_ctx ctx);
 cu_result cu_pointer_attribute(cu_ctx ctx, int attribute, cu_ptr p, void *value);
 cu_result cu_mem_alloc(cu_ctx ctx, size_t size, cu_ptr *p);
 cu_result cu_mem_free(cu_ctx ctx, cu_ptr p);

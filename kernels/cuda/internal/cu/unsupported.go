@@ -57,6 +57,8 @@ func BlockImport(ctx Context, ordinal, fd int, bytes int64) (Block, error) {
 func BlockImportFabric(ctx Context, ordinal int, handle [64]byte, bytes int64) (Block, error) {
 	return Block{}, unsupported()
 }
+func DMABuf(ctx Context, p unsafe.Pointer, bytes int64) (int, error) { return 0, unsupported() }
+func FlushWrites(ctx Context) error                                  { return unsupported() }
 func PointerAttribute(ctx Context, attribute int, p unsafe.Pointer) (uint64, error) {
 	return 0, unsupported()
 }
