@@ -29,7 +29,7 @@ type Comm struct {
 	session bootstrap.Session // nil alone
 
 	port  *engine.Port
-	spare atomic.Pointer[run]      // a run that is done, for a call that comes
+	spare [2]atomic.Pointer[run]   // runs that are done, for calls that come: an exchange is two
 	own   run                      // of calls that hold the driver's token: see launch
 	hot   atomic.Pointer[prepared] // of the last collective
 	// … on device memory, of which no more is prepared than what other ranks are told

@@ -44,16 +44,21 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	r, holds, err := c.start(call, true)
+	r, holds, err := c.start(call, waits)
 	if err != nil {
 		return err
 	}
 	return r.finish(ctx, holds)
 }
 
-// idle is a run for a call: the last one that was done, or a new one.
+// idle is a run for a call: one that was done lately, or a new one.
 func (c *Comm) idle(call *Call) *run {
-	r := c.spare.Swap(nil)
+	var r *run
+	for i := range c.spare {
+		if r = c.spare[i].Swap(nil); r != nil {
+			break
+		}
+	}
 	if r == nil {
 		r = &run{}
 	}
@@ -93,9 +98,18 @@ func (r *run) finish(ctx context.Context, holds bool) error {
 		c.mu.Unlock()
 	}
 	if r != &c.own {
-		c.spare.Store(r)
+		c.keep(r)
 	}
 	return nil
+}
+
+// keep keeps a run that is done for a call that comes.
+func (c *Comm) keep(r *run) {
+	for i := range c.spare {
+		if c.spare[i].CompareAndSwap(nil, r) {
+			return
+		}
+	}
 }
 
 // forget lets go of the buffers.
@@ -116,7 +130,7 @@ type Pending struct {
 // Start begins the call and returns; its memory is borrowed until Wait returns. Calls may be waited for in any order, on
 // any number of communicators: whoever waits drives them all. What is wrong with the call is said by Wait.
 func (c *Comm) Start(call Call) *Pending {
-	r, _, err := c.start(&call, false)
+	r, _, err := c.start(&call, leaves)
 	return &Pending{run: r, err: err}
 }
 
@@ -134,9 +148,13 @@ func Group(ctx context.Context, calls ...Call) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	then := gathers
 	for i := range calls {
 		if calls[i].Comm == nil {
 			return argument("call %d of the group (%v) names no communicator", i, &calls[i])
+		}
+		if !calls[i].memory().Device.IsHost() {
+			then = leaves // a start on a device may wait for other ranks
 		}
 	}
 	var some [16]*run
@@ -144,7 +162,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	var errs []error
 	held := holdDevice(calls)
 	for i := range calls {
-		r, _, err := calls[i].Comm.start(&calls[i], false)
+		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {
 			errs = append(errs, err)
 		} else {
@@ -174,11 +192,20 @@ func (r *run) outcome() error {
 	return e
 }
 
-// start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. With
-// waits, the caller waits next and holds is for engine.Call.Wait. It does not keep call.
-func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
+// intent is what the caller does when it has started a call.
+type intent uint8
+
+const (
+	leaves  intent = iota // something else: the driver sees to it that the call moves
+	gathers               // it starts others, and then waits for all
+	waits                 // it waits, with the driver's token if that is free
+)
+
+// start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. Of a caller that
+// waits, holds is for engine.Call.Wait. It does not keep call.
+func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	if p := c.hot.Load(); p != nil && c.again(p, call) {
-		return c.launch(p, call, waits)
+		return c.launch(p, call, then)
 	}
 	r = c.idle(call)
 	own := &r.call
@@ -186,7 +213,7 @@ func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
 		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
 	}
 	if own.Kind.pointToPoint() {
-		holds, err = c.startPair(r, waits)
+		holds, err = c.startPair(r, then)
 		return r, holds, err
 	}
 	if !own.Src.Device.IsHost() || !own.Dst.Device.IsHost() {
@@ -211,8 +238,8 @@ func (c *Comm) start(call *Call, waits bool) (r *run, holds bool, err error) {
 	}
 	c.hot.Store(p)
 	r.forget()
-	c.spare.Store(r)
-	return c.launch(p, call, waits)
+	c.keep(r)
+	return c.launch(p, call, then)
 }
 
 // again reports whether a call is as the last one was, and right: so are most, and they need no more checks.
@@ -226,7 +253,7 @@ func (c *Comm) again(p *prepared, call *Call) bool {
 }
 
 // launch gives a call that is right to the engine.
-func (c *Comm) launch(p *prepared, call *Call, waits bool) (r *run, holds bool, err error) {
+func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool, err error) {
 	c.mu.Lock()
 	if c.reason() != nil {
 		r = c.idle(call)
@@ -235,7 +262,7 @@ func (c *Comm) launch(p *prepared, call *Call, waits bool) (r *run, holds bool, 
 		return r, false, r.outcome()
 	}
 	// Own belongs to whoever holds this lock and the driver's token: a call that holds is done when it gives the token back.
-	if holds = waits && c.port.Hold(); holds {
+	if holds = then == waits && c.port.Hold(); holds {
 		r = &c.own
 		r.comm = c
 	} else {
@@ -250,10 +277,13 @@ func (c *Comm) launch(p *prepared, call *Call, waits bool) (r *run, holds bool, 
 	for i := range r.parts {
 		r.parts[i].Tag = tag
 	}
-	if holds {
+	switch {
+	case holds:
 		c.port.StartHeld(&r.Call, 0, r.tasks...)
-	} else {
+	case then == leaves:
 		c.port.Start(&r.Call, 0, r.tasks...)
+	default:
+		c.port.Begin(&r.Call, 0, r.tasks...)
 	}
 	c.mu.Unlock()
 	return r, holds, nil

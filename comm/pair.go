@@ -12,9 +12,10 @@ import (
 // pair is point-to-point with one peer: two lanes on a connection of its own, one a direction, each with its own
 // sequence. The peer is number 0 of the port.
 type pair struct {
-	port   *engine.Port
-	seq    [2]uint64
-	recent [2][remembered]entry
+	port     *engine.Port
+	seq      [2]uint64
+	recent   [2][remembered]entry
+	prepared [2]*prepared // the last ones
 }
 
 // Lanes of a pair.
@@ -77,7 +78,7 @@ func (m *portMap) all() map[int]*engine.Port {
 }
 
 // startPair checks a Send or Recv and gives it to the engine.
-func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
+func (c *Comm) startPair(r *run, then intent) (holds bool, err error) {
 	call := &r.call
 	if err := c.checkShape(call); err != nil {
 		return false, err
@@ -108,8 +109,13 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 		c.mu.Unlock()
 		return false, r.outcome()
 	}
-	r.prepared = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
-	r.lane = lane
+	is := p.prepared[lane]
+	if is == nil || is.dtype != call.DType || is.count != call.Count {
+		is = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
+		is.digest = is.sum()
+		p.prepared[lane] = is
+	}
+	r.prepared, r.lane = is, lane
 	if onDevice {
 		err := c.postOnDevice(r)
 		c.mu.Unlock()
@@ -125,20 +131,24 @@ func (c *Comm) startPair(r *run, waits bool) (holds bool, err error) {
 	}
 	p.recent[lane][r.seq%remembered] = entry{r.seq, r.prepared, r}
 	elem := call.DType.Size()
-	r.parts = []engine.Task{{
+	r.parts = append(r.parts[:0], engine.Task{
 		Plan:   pairPlans[lane],
 		Layout: collective.Layout{Count: call.Count, Elem: elem, Round: max(1, c.family.model.Piece/elem), Pieces: 1},
 		Stride: 1,
+		Tag:    is.digest ^ uint32(r.seq)*0x9e3779b1,
 		In:     call.Src.Ptr, Out: call.Dst.Ptr,
 		InShared: c.shared(call.Src.Ptr, src),
-	}}
-	r.tasks = []*engine.Task{&r.parts[0]}
+	})
+	r.tasks = append(r.tasks[:0], &r.parts[0])
 	r.Call.Note, r.Call.Post = r, nil
-	r.parts[0].Tag = r.prepared.sum() ^ uint32(r.seq)*0x9e3779b1
 	r.started = true
-	if waits {
+	switch then {
+	case waits:
 		return p.port.TryStart(&r.Call, lane, r.tasks...), nil
+	case gathers:
+		p.port.Begin(&r.Call, lane, r.tasks...)
+	default:
+		p.port.Start(&r.Call, lane, r.tasks...)
 	}
-	p.port.Start(&r.Call, lane, r.tasks...)
 	return false, nil
 }

@@ -23,7 +23,7 @@
 // moves each byte once each way.
 //
 // While nothing moves, a driver spins on the one word that must change, 64 polls at a time in a few
-// lines of assembly with PAUSE, then calls an ordinary function so that the Go runtime can stop it, then
-// yields, and at last sleeps, in a futex or in epoll. When there are more ranks than processors it yields
+// lines of assembly with PAUSE, or asks a stream that has no such word, a socket, a few times, then calls
+// an ordinary function so that the Go runtime can stop it, then yields, and at last sleeps, in a futex or in epoll. When there are more ranks than processors it yields
 // almost at once.
 package engine

@@ -119,15 +119,20 @@ func (d *Driver) alert() {
 // Start gives tasks[i] to lane first+i and returns. The call is done when all of them are. Calls of a port must be
 // started in the same order on all ranks: the caller serialises Start and Run per port.
 func (p *Port) Start(c *Call, first int, tasks ...*Task) {
+	p.Begin(c, first, tasks...)
+	if !c.Done() {
+		p.driver.pump()
+	}
+}
+
+// Begin is Start for a caller that will soon wait for the call, or for nothing before it: nobody else sees to it that it moves.
+func (p *Port) Begin(c *Call, first int, tasks ...*Task) {
 	d := p.driver
 	if d.take() {
 		d.attend()
 		d.accept(p, c, first, tasks)
 		d.pass()
 		d.release()
-		if !c.Done() {
-			d.pump()
-		}
 		return
 	}
 	c.reset(p, len(tasks))
@@ -139,7 +144,6 @@ func (p *Port) Start(c *Call, first int, tasks ...*Task) {
 	d.mu.Unlock()
 	d.events.Store(true)
 	d.Wake()
-	d.pump()
 }
 
 // accept puts tasks into the queues of their lanes.
@@ -235,7 +239,7 @@ func (d *Driver) sprint(c *Call) {
 		if c.Done() {
 			return
 		}
-		if d.bubble != nil || d.yields() || !l.soon() {
+		if d.bubble != nil || d.yields() || !d.soon(l, batch) {
 			break
 		}
 		d.yieldsHelped = 0

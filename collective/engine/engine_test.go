@@ -225,7 +225,11 @@ func TestWaitInAnyOrder(t *testing.T) {
 			calls := make([]*testCall, comms)
 			for _, k := range rnd.Perm(comms) { // in another order on each rank
 				calls[k] = newTestCall(t, s, r, "ring", 1000, 300, 2, false)
-				ports[r][k].Start(&calls[k].Call, 0, calls[k].tasks...)
+				if rnd.IntN(2) == 0 {
+					ports[r][k].Start(&calls[k].Call, 0, calls[k].tasks...)
+				} else {
+					ports[r][k].Begin(&calls[k].Call, 0, calls[k].tasks...)
+				}
 			}
 			order := rnd.Perm(comms)
 			var wg sync.WaitGroup

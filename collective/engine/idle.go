@@ -16,6 +16,7 @@ const (
 	crowdedTurns = 64                     // yields before sleeping
 	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
 	checkEvery   = 64                     // passes between looks at the clock and the context
+	asks         = 4                      // times that a stream without a word is asked in a batch, about 2 µs of a socket's
 	sprints      = 8                      // messages that a call may wait for before the driver does more than run it
 	sharing      = 4                      // waits that a yield ended, one after the other, until we think that a peer shares our processor
 )
@@ -104,10 +105,26 @@ func (d *Driver) yields() bool { return d.crowded.Load() || d.yieldsHelped >= sh
 func (d *Driver) spin(polls int32) bool {
 	if len(d.lanes) != 1 {
 		spin.Pause(2)
-	} else if word, old := d.lanes[0].awaits(); word != nil {
+		return false
+	}
+	return d.soon(d.lanes[0], polls)
+}
+
+// soon waits a moment, polls of a word in memory, for what the lane waits for, and reports whether that came. A stream without such a
+// word is asked itself.
+func (d *Driver) soon(l *Lane, polls int32) bool {
+	if word, old := l.awaits(); word != nil {
 		return spin.WaitNot(word, old, polls)
-	} else {
-		spin.Pause(min(polls, 8))
+	}
+	spin.Pause(min(polls, 8))
+	if !l.arrival || polls < batch {
+		return false
+	}
+	for range asks {
+		if d.advance(l) {
+			return true
+		}
+		spin.Pause(8)
 	}
 	return false
 }
@@ -118,15 +135,6 @@ func (l *Lane) awaits() (word *uint64, old uint64) {
 		return l.waits.awaiter.Awaits()
 	}
 	return nil, 0
-}
-
-// soon waits a moment for the word, and reports whether it changed.
-func (l *Lane) soon() bool {
-	word, old := l.awaits()
-	if word == nil {
-		return false
-	}
-	return spin.WaitNot(word, old, batch)
 }
 
 // look asks whether what stands still may go on standing still.

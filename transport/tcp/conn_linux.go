@@ -16,6 +16,7 @@ type conn struct {
 	endpoint *endpoint
 	key      transport.Key
 	peer     string
+	near     bool // the peer has our address: what we send stays on the loopback device
 	streams  []stream
 	flows    []flow // none until connected
 	window   uint64 // the peer's
@@ -35,7 +36,7 @@ type conn struct {
 }
 
 func newConn(e *endpoint, k transport.Key, a address) *conn {
-	c := &conn{endpoint: e, key: k, peer: peerName(k, a), streams: make([]stream, e.options.Streams)}
+	c := &conn{endpoint: e, key: k, peer: peerName(k, a), near: a.at.Addr() == e.address.at.Addr() || a.at.Addr().IsLoopback(), streams: make([]stream, e.options.Streams)}
 	for i := range c.streams {
 		c.streams[i] = stream{conn: c, index: i}
 	}
@@ -84,6 +85,9 @@ func (c *conn) takeUp() bool {
 	c.window = l.window
 	c.flows = make([]flow, len(l.fds))
 	for i, fd := range l.fds {
+		if c.near {
+			unpace(fd)
+		}
 		c.flows[i] = flow{conn: c, index: i, fd: fd, buf: make([]byte, bufferSize)}
 		c.endpoint.memory.Add(bufferSize)
 	}
@@ -92,6 +96,30 @@ func (c *conn) takeUp() bool {
 		return false
 	}
 	return true
+}
+
+// watch has the endpoint's epoll set hold the sockets. One that takes all we have is not watched for room, which it has: that would be news.
+func (c *conn) watch() {
+	for i := range c.flows {
+		f := &c.flows[i]
+		events := uint32(unix.EPOLLIN | unix.EPOLLRDHUP)
+		if f.queued > 0 {
+			events |= unix.EPOLLOUT
+		}
+		op := unix.EPOLL_CTL_MOD
+		switch f.watched {
+		case events:
+			continue
+		case 0:
+			op = unix.EPOLL_CTL_ADD
+		}
+		if err := c.endpoint.watch(op, f.fd, events); err != nil {
+			c.lose(isGone(err))
+			c.endpoint.poke()
+			return
+		}
+		f.watched = events
+	}
 }
 
 // enlist makes Progress look after c.

@@ -64,7 +64,11 @@
 //
 // Send borrows the memory until it is written to the kernel, which Sent tells;
 // nothing is copied, but by Close, what the kernel does not take at once. A message that is asked for before it arrives is read from
-// the kernel straight into its place. The steady state allocates nothing.
+// the kernel straight into its place. The steady state allocates nothing. A message of up to
+// 4 KiB is one system call at each end, and its header and payload one segment.
+//
+// The host's congestion control stands, but for peers that have our address, or one of the loopback network: their
+// sockets use Reno, which does not pace.
 //
 // The end of a peer is an error wrapping transport.ErrGone for everyone who
 // waits for it: at once when its process ends or the connection is reset. A host
@@ -75,7 +79,8 @@
 //
 // Besides the contract of package transport: whoever waits must call Progress or
 // ask a stream now and then, also a rank that only sends, because credit is read
-// there. Sleep on FD.
+// there. Sleep on FD, and ask for it before each sleep: sockets are in its epoll set
+// only from then until something arrives.
 //
 //	e, err := tcp.Open(tcp.Config{Addr: netip.MustParseAddr("192.0.2.7")}, options)
 //	c, err := e.Conn(key, peerAddress)

@@ -203,3 +203,18 @@ func TestSentWaitsForKernel(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, done)
 }
+
+// A short frame of which the kernel took a part goes on where it stopped.
+func TestRestOfShortFrame(t *testing.T) {
+	a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+	x, y := connect(t, a, b)
+	pass(t, x.Stream(0), y.Stream(0), 8, a, b)
+	f := &x.(*conn).flows[0]
+	f.add(&header{kind: kindCredit}, nil, 0, nil)
+	r := &f.frames[f.first]
+	n, err := unix.Write(f.fd, r.header[:10])
+	require.NoError(t, err)
+	r.written = n
+	require.Equal(t, headerSize-n, f.push())
+	pass(t, x.Stream(0), y.Stream(0), 8, a, b)
+}

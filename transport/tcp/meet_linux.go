@@ -175,15 +175,8 @@ func (e *endpoint) fail(k transport.Key, err error) {
 func (e *endpoint) deliver(m *meet) {
 	l := m.link
 	m.link = nil
-	// First the link, then the events: whoever is woken by them finds it.
-	m.conn.arrived.Store(l)
-	for _, fd := range l.fds {
-		if err := e.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
-			err = fmt.Errorf("%w: %w", transport.ErrGone, err)
-			m.conn.failure.Store(&err)
-			e.poke()
-		}
-	}
+	m.conn.arrived.Store(l) // first, for whoever is woken
+	e.poke()
 }
 
 // drop closes what no conn has taken.

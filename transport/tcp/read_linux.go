@@ -84,10 +84,19 @@ func (f *flow) pump(stop *stream) (moved bool) {
 		default:
 			moved = true
 			read += n
+			f.unwatch()
 			if c.lost != nil || stop != nil && stop.settled() {
 				return true
 			}
 		}
+	}
+}
+
+// unwatch takes the socket out of the epoll set once something has arrived: until the next sleep.
+func (f *flow) unwatch() {
+	if f.watched != 0 {
+		unix.EpollCtl(f.conn.endpoint.epoll, unix.EPOLL_CTL_DEL, f.fd, nil) // it fails for no descriptor that is in it
+		f.watched = 0
 	}
 }
 
@@ -122,8 +131,7 @@ func (f *flow) read(stop *stream) (int, unix.Errno) {
 	if stop != nil && f.piece.rest == 0 && len(stop.rx.dst) >= expectMin {
 		room = room[:peek]
 	}
-	point(&f.places[0], room)
-	n, errno := readv(f.fd, f.places[:1])
+	n, errno := recv(f.fd, room)
 	if errno == 0 {
 		f.w += n
 	}

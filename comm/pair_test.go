@@ -1,0 +1,89 @@
+package comm_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective/engine"
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/stretchr/testify/require"
+)
+
+// TestExchangeDoesNotAllocate: a send and a receive that are begun together, again and again.
+func TestExchangeDoesNotAllocate(t *testing.T) {
+	for name, edit := range transports() {
+		t.Run(name, func(t *testing.T) {
+			comms := world(t, 2, func(r int, c *comm.Config) {
+				edit(r, c)
+				c.Driver = engine.NewDriver()
+			})
+			const warm, runs = 20, 100
+			exchange := func(r int) func() {
+				out, in := make([]int64, 4), make([]int64, 4)
+				mem := func(s []int64) kernels.Mem { return kernels.Mem{Ptr: unsafe.Pointer(&s[0]), Bytes: int64(8 * len(s))} }
+				c := comms[r]
+				calls := []comm.Call{
+					{Comm: c, Kind: comm.KindSend, Count: len(out), DType: kernels.Int64, Src: mem(out), Peer: 1 - r},
+					{Comm: c, Kind: comm.KindRecv, Count: len(in), DType: kernels.Int64, Dst: mem(in), Peer: 1 - r},
+				}
+				count := int64(0)
+				return func() {
+					count++
+					out[0], out[3] = count, -count
+					if err := comm.Group(background, calls...); err != nil {
+						t.Error(err)
+					}
+					if in[0] != count || in[3] != -count {
+						t.Errorf("exchange %d gave %v", count, in)
+					}
+				}
+			}
+			peer := make(chan struct{})
+			go func() {
+				defer close(peer)
+				f := exchange(1)
+				for range warm + 1 + runs {
+					f()
+				}
+			}()
+			f := exchange(0)
+			for range warm {
+				f()
+			}
+			require.Zero(t, testing.AllocsPerRun(runs, f))
+			<-peer
+		})
+	}
+}
+
+// TestMismatchAfterMessages: a message that differs from what its receiver asks for is told as it is, whatever the messages before were.
+func TestMismatchAfterMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := simulated(t, 2, nil)
+		each(2, func(r int) {
+			c := comms[r]
+			message := func(n int) error {
+				if r == 0 {
+					return comm.Send(background, c, make([]int64, n), 1)
+				}
+				return comm.Recv(background, c, make([]int64, n), 0)
+			}
+			for _, n := range []int{4, 9, 4, 4} {
+				if err := message(n); err != nil {
+					t.Error(err)
+				}
+			}
+			err := message(6 + r)
+			if r == 0 && err == nil {
+				err = c.Barrier(background) // its part was over: the next call says it
+			}
+			if !errors.Is(err, comm.ErrMismatch) || !strings.Contains(err.Error(), "6 int64") || !strings.Contains(err.Error(), "7 int64") {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	})
+}
