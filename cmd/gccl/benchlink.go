@@ -18,6 +18,7 @@ import (
 	"github.com/gccl-project/gccl/cmd/gccl/bench"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/kernels/cuda"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/tcp"
@@ -42,7 +43,7 @@ func benchLinks() (all []*cobra.Command) {
 			size = 64 << 10
 		}
 		var transport string
-		var depth int
+		depth, gpu := 0, -1
 		cmd := &cobra.Command{
 			Use: c.name + " [flags]", Short: c.short, Args: cobra.NoArgs,
 			Long: c.short + `.
@@ -62,7 +63,7 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 				if size > transportMost {
 					return usageError{fmt.Errorf("-s %s; want at most %s", bench.FormatSize(size), bench.FormatSize(transportMost))}
 				}
-				return startLink(cmd, link, transport, depth)
+				return startLink(cmd, link, transport, depth, gpu)
 			},
 		}
 		flags := cmd.Flags()
@@ -73,6 +74,9 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 		flags.VarP(intFlag(&link.Iters, 1, "1000"), "iters", "n", "messages")
 		flags.VarP(intFlag(&link.Warmup, 0, "100"), "warmup", "w", "messages before them")
 		flags.VarP(intFlag(&depth, 4, "128"), "tx-depth", "t", "verbs: messages of up to 64K on their way, a power of two up to 256")
+		if c.kind.OneSided() {
+			flags.Var(intFlag(&gpu, -1, "-1"), "use_cuda", "verbs: the GPU whose memory is used, by CUDA's ordinal; -1: the host's is")
+		}
 		flags.Var(newFlag("name", "verbs", func(s string) error {
 			if s != verbs.Name && s != "tcp" {
 				return errors.New("want verbs or tcp")
@@ -88,7 +92,7 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 const transportMost = transport.MostMessage
 
 // startLink runs our part of the measurement or starts both ranks.
-func startLink(cmd *cobra.Command, link bench.Link, name string, depth int) error {
+func startLink(cmd *cobra.Command, link bench.Link, name string, depth, gpu int) (err error) {
 	env, err := bootstrap.Environment(os.Getenv)
 	if err != nil {
 		return usageError{err}
@@ -108,6 +112,13 @@ func startLink(cmd *cobra.Command, link bench.Link, name string, depth int) erro
 		cc.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	cc.RDMA.Slots = depth
+	if gpu >= 0 {
+		if link.GPU, err = cuda.Open(gpu); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, link.GPU.Close()) }()
+		cc.RDMA.GPUs = []verbs.GPU{link.GPU}
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return measureLink(ctx, cmd, link, name, env, cc)

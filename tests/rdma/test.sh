@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh [FLAG...]: runs the tests that need RDMA devices, with these flags of test binaries: here, where there are devices, else in a
-# virtual machine that has some, booted once for all of them. With GCCL_TEST_FULL=1 all of them, which takes hours, else pairs.
+# virtual machine that has some, booted once for all of them. With GCCL_TEST_FULL=1 all of them, which takes hours, else pairs. Where there
+# is no GPU, what devices do with memory of GPUs is tested on emulated ones, for which g++ is needed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 packages="transport/verbs/internal/ibv transport/verbs tests/e2e"
@@ -8,10 +9,19 @@ binaries=build/rdma-tests
 mkdir -p "$binaries"
 for p in $packages; do ${GO:-go} test -c -o "$binaries/$(basename "$p").test" "./$p"; done
 ${GO:-go} build -o "$binaries/gccl" ./cmd/gccl
+rm -rf "$binaries/emulator"
+require=verbs
+if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+	require=verbs,cuda
+elif command -v "${CXX:-g++}" >/dev/null; then
+	require=verbs,cuda
+	kernels/cuda/emulator/build.sh "$binaries/emulator"
+fi
 limit=1200
 [ -z "${GCCL_TEST_FULL:-}" ] || limit=43200
 # Of the end-to-end tests those over RDMA devices.
 run='status=0
+export LD_LIBRARY_PATH=$0/emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 for p in '"$packages"'; do
 	only=; [ $p != tests/e2e ] || only=-test.run=OverRDMA
 	(cd "$p" && exec "$0/$(basename "$p").test" -test.timeout '"$limit"'s $only "$@") && echo "ok $p" || { echo "FAIL $p"; status=1; }
@@ -20,8 +30,21 @@ GCCL_TRANSPORT=verbs "$0/gccl" bench all_reduce -b 8 -e 64K -f 16 -n 5 && echo "
 for link in write_bw write_lat send_lat read_bw atomic_lat; do
 	"$0/gccl" bench $link -n 200 -w 0 && echo "ok $link" || { echo "FAIL $link"; status=1; }
 done
+for link in read_bw atomic_lat; do # of the memory of GPUs
+	[[ $GCCL_REQUIRE != *cuda* ]] || { "$0/gccl" bench $link --use_cuda 0 -n 200 -w 0 && echo "ok $link of GPU memory"; } || { echo "FAIL $link of GPU memory"; status=1; }
+done
+# The doctor compares a plan with what the device says to others, too.
+doctor() {
+	local plan word
+	plan=$("$0/gccl" doctor --plan 2 --all) || return 1
+	for word in max_qp max_cqe; do
+		grep -q "the device has $word $(ibv_devinfo -v -d rxe0 | awk -v w=$word: "\$1 == w {print \$2; exit}")\$" <<< "$plan" || return 1
+	done
+	! plan=$(GCCL_QP_COUNT=32 "$0/gccl" doctor --plan 65536) && grep -q "^FAIL *plan_qps: 2097120 queue pairs" <<< "$plan"
+}
+[ -z "${GCCL_RDMA_VM:-}" ] || { doctor && echo "ok doctor"; } || { echo "FAIL doctor"; status=1; }
 exit $status'
-export GCCL_REQUIRE=verbs
+export GCCL_REQUIRE=$require
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
 	bash -c "$run" "$PWD/$binaries" "$@"
 else

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
-	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,13 +19,14 @@ import (
 // device or the bound on pinned memory has no room for one more, those that were used longest ago and that nobody holds are let go, to be
 // pinned again when they are used again. So what is registered may be more than what can be pinned at once.
 //
-// A pinned range is not inherited by a forked child, whose copy-on-write would part us from the pages that the device has.
+// A pinned range of the host's is not inherited by a forked child, whose copy-on-write would part us from the pages that the device has.
 type cache struct {
-	pins func(addr uintptr, bytes int64) ([]registered, error) // registers with all devices, or with none
-	most int64                                                 // bytes pinned at once; 0: no bound but the system's
+	pins func(s *span) ([]registered, error) // registers with all devices, or with none
+	most int64                               // bytes pinned at once; 0: no bound but the system's
+	gpus []GPU
 
 	mu     sync.Mutex // guards what follows and all spans
-	spans  []*span    // by address
+	spans  []*span    // by address; those of a GPU may overlap
 	pinned int64
 	clock  uint64
 }
@@ -39,39 +40,56 @@ type registered interface {
 
 // span is a range of memory.
 type span struct {
-	addr   uintptr
-	bytes  int64
-	memory []byte
+	kernels.Mem
+	gpu    GPU // nil: the host's memory
 	shares int // Register that were not closed
 	holds  int // operations under way, and tokens
 	used   uint64
 	mrs    []registered // by NIC; nil: not pinned
+	bounce []byte       // pinned instead, where the devices do not get at a GPU's memory
+	way    string       // how they do, with reasons
 }
 
-func newCache(nics []*nic, most int64) *cache {
-	return &cache{most: most, pins: func(addr uintptr, bytes int64) (all []registered, err error) {
-		for _, n := range nics {
-			access := ibv.LocalWrite | ibv.RemoteWrite | ibv.RemoteRead | ibv.RelaxedOrdering
-			if n.limits.Atomics {
-				access |= ibv.RemoteAtomic
-			}
-			mr, err := n.pd.Register(addr, int(bytes), access)
-			if err != nil {
-				for _, mr := range all {
-					err = errors.Join(err, mr.Close())
-				}
-				return nil, n.explain(fmt.Errorf("register %d bytes: %w", bytes, err))
-			}
-			all = append(all, mr)
-		}
-		return all, nil
-	}}
+func (s *span) addr() uintptr { return uintptr(s.Ptr) }
+func (s *span) end() uintptr  { return s.addr() + uintptr(s.Bytes) }
+
+// has reports whether all of m is in the span.
+func (s *span) has(m kernels.Mem) bool {
+	at := uintptr(m.Ptr)
+	return s.Device == m.Device && s.addr() <= at && at < s.end() && uintptr(m.Bytes) <= s.end()-at
+}
+
+// host is a span of the host's as bytes.
+func (s *span) host() []byte { return unsafe.Slice((*byte)(s.Ptr), s.Bytes) }
+
+// local is where the devices find what is at an offset.
+func (s *span) local(offset int64) uint64 {
+	if s.bounce != nil {
+		return uint64(addressIn(s.bounce)) + uint64(offset)
+	}
+	return uint64(s.addr()) + uint64(offset)
+}
+
+// landed makes what the devices wrote at an offset the memory's, where who uses that sees it.
+func (s *span) landed(offset, bytes int64) error {
+	switch {
+	case s.gpu == nil:
+		return nil
+	case s.bounce != nil:
+		return s.gpu.CopyNow(unsafe.Add(s.Ptr, offset), unsafe.Pointer(&s.bounce[offset]), bytes)
+	}
+	return s.gpu.FlushWrites()
+}
+
+func newCache(nics []*nic, c Config) *cache {
+	r := registry{nics: nics, log: c.Log, told: map[string]bool{}}
+	return &cache{most: c.Pool, gpus: c.GPUs, pins: r.register}
 }
 
 // find returns the place of the first span that ends behind addr.
 func (c *cache) find(addr uintptr) int {
 	i, _ := slices.BinarySearchFunc(c.spans, addr, func(s *span, addr uintptr) int {
-		if s.addr+uintptr(s.bytes) <= addr {
+		if s.end() <= addr {
 			return -1
 		}
 		return 1
@@ -82,28 +100,60 @@ func (c *cache) find(addr uintptr) int {
 func addressIn(memory []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(memory))) }
 
 // declare makes a range known, and pins it for a first time, so that who cannot is told at once.
-func (c *cache) declare(memory []byte) (*span, error) {
-	addr, bytes, page := addressIn(memory), int64(len(memory)), uintptr(unix.Getpagesize())
-	if bytes == 0 || addr%page != 0 || uintptr(bytes)%page != 0 {
-		return nil, fmt.Errorf("verbs: register %d bytes at %#x, want whole pages of %d: the rest of a page would not be inherited by a forked child", bytes, addr, page)
+func (c *cache) declare(m kernels.Mem) (*span, error) {
+	s := &span{Mem: m, shares: 1}
+	var err error
+	if m.Device.IsHost() {
+		page := uintptr(unix.Getpagesize())
+		if m.Ptr == nil || m.Bytes <= 0 || s.end() < s.addr() || uintptr(m.Ptr)%page != 0 || uintptr(m.Bytes)%page != 0 {
+			return nil, fmt.Errorf("verbs: register %d bytes at %p, want whole pages of %d: the rest of a page would not be inherited by a forked child", m.Bytes, m.Ptr, page)
+		}
+	} else if s.gpu, s.Mem, err = c.widen(m); err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := c.find(addr)
-	if i < len(c.spans) && c.spans[i].addr < addr+uintptr(bytes) {
-		s := c.spans[i]
-		if s.addr > addr || s.addr+uintptr(s.bytes) < addr+uintptr(bytes) {
-			return nil, fmt.Errorf("verbs: register %d bytes at %#x, of which a part is registered already, %d bytes at %#x: close that first", bytes, addr, s.bytes, s.addr)
+	i := c.find(s.addr())
+	if s.gpu != nil {
+		if k := slices.IndexFunc(c.spans, func(have *span) bool { return have.has(m) }); k >= 0 {
+			c.spans[k].shares++
+			return c.spans[k], nil
 		}
-		s.shares++
-		return s, nil
+	} else if i < len(c.spans) && c.spans[i].addr() < s.end() {
+		have := c.spans[i]
+		if !have.has(m) {
+			return nil, fmt.Errorf("verbs: register %d bytes at %p, of which a part is registered already, %d bytes at %p: close that first", m.Bytes, m.Ptr, have.Bytes, have.Ptr)
+		}
+		have.shares++
+		return have, nil
 	}
-	s := &span{addr: addr, bytes: bytes, memory: memory, shares: 1}
 	if err := c.pin(s); err != nil {
 		return nil, err
 	}
 	c.spans = slices.Insert(c.spans, i, s)
 	return s, nil
+}
+
+// gpuPage is what GPU memory is mapped for other devices by, so that less would not be cheaper.
+const gpuPage = 2 << 20
+
+// widen returns the GPU that the memory is on, and as much of the allocation around it as there is in whole pages of the GPU's.
+func (c *cache) widen(m kernels.Mem) (GPU, kernels.Mem, error) {
+	k := slices.IndexFunc(c.gpus, func(g GPU) bool { return g.Device() == m.Device })
+	if k < 0 {
+		return nil, m, fmt.Errorf("verbs: register %d bytes on %v: the endpoint was opened without that GPU (Config.GPUs): %w", m.Bytes, m.Device, errors.ErrUnsupported)
+	}
+	if m.Bytes <= 0 {
+		return nil, m, fmt.Errorf("verbs: register %d bytes at %p on %v, want at least one", m.Bytes, m.Ptr, m.Device)
+	}
+	all, err := c.gpus[k].Allocation(m)
+	if err != nil {
+		return nil, m, fmt.Errorf("verbs: register %d bytes: %w", m.Bytes, err)
+	}
+	at, page := uintptr(m.Ptr), uintptr(unix.Getpagesize())
+	first := max(uintptr(all.Ptr), at&^(gpuPage-1))
+	end := min((uintptr(all.Ptr)+uintptr(all.Bytes)+page-1)&^(page-1), (at+uintptr(m.Bytes)+gpuPage-1)&^(gpuPage-1))
+	return c.gpus[k], kernels.Mem{Ptr: unsafe.Add(m.Ptr, -int(at-first)), Bytes: int64(end - first), Device: m.Device}, nil
 }
 
 // pin registers a span if it is not, and makes room for it. c.mu is held.
@@ -113,21 +163,23 @@ func (c *cache) pin(s *span) error {
 	if s.mrs != nil {
 		return nil
 	}
-	for c.most > 0 && c.pinned+s.bytes > c.most {
+	for c.most > 0 && c.pinned+s.Bytes > c.most {
 		if evicted, err := c.evict(); err != nil {
 			return err
 		} else if !evicted {
-			return fmt.Errorf("%w: verbs: pin %d bytes: %d are in use, and at most %d may be (memory.pool_size_gb)", transport.ErrSpace, s.bytes, c.pinned, c.most)
+			return fmt.Errorf("%w: verbs: pin %d bytes: %d are in use, and at most %d may be (memory.pool_size_gb)", transport.ErrSpace, s.Bytes, c.pinned, c.most)
 		}
 	}
-	if err := unix.Madvise(s.memory, unix.MADV_DONTFORK); err != nil {
-		return fmt.Errorf("verbs: keep %d bytes at %#x from children: %w: is that memory mapped?", s.bytes, s.addr, err)
+	if s.gpu == nil {
+		if err := unix.Madvise(s.host(), unix.MADV_DONTFORK); err != nil {
+			return fmt.Errorf("verbs: keep %d bytes at %p from children: %w: is that memory mapped?", s.Bytes, s.Ptr, err)
+		}
 	}
 	for {
-		mrs, err := c.pins(s.addr, s.bytes)
+		mrs, err := c.pins(s)
 		if err == nil {
 			s.mrs = mrs
-			c.pinned += s.bytes
+			c.pinned += s.Bytes
 			return nil
 		}
 		evicted := false
@@ -137,7 +189,7 @@ func (c *cache) pin(s *span) error {
 			err = errors.Join(err, failed)
 		}
 		if !evicted {
-			return errors.Join(err, unix.Madvise(s.memory, unix.MADV_DOFORK))
+			return errors.Join(err, s.free())
 		}
 	}
 }
@@ -167,9 +219,21 @@ func (c *cache) unpin(s *span) error {
 		}
 	}
 	s.mrs = nil
-	c.pinned -= s.bytes
-	if err := unix.Madvise(s.memory, unix.MADV_DOFORK); err != nil {
-		return fmt.Errorf("verbs: give %d bytes at %#x back to children: %w", s.bytes, s.addr, err)
+	c.pinned -= s.Bytes
+	return s.free()
+}
+
+// free undoes what was done for memory that no device has any more.
+func (s *span) free() error {
+	if b := s.bounce; b != nil {
+		s.bounce = nil
+		return unix.Munmap(b)
+	}
+	if s.gpu != nil {
+		return nil
+	}
+	if err := unix.Madvise(s.host(), unix.MADV_DOFORK); err != nil {
+		return fmt.Errorf("verbs: give %d bytes at %p back to children: %w", s.Bytes, s.Ptr, err)
 	}
 	return nil
 }
@@ -199,7 +263,7 @@ func (c *cache) withdraw(s *span, tokens int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.shares == 1 && s.holds > tokens {
-		return fmt.Errorf("verbs: close a region of %d bytes: %d operations use it: wait for them first", s.bytes, s.holds-tokens)
+		return fmt.Errorf("verbs: close a region of %d bytes: %d operations use it: wait for them first", s.Bytes, s.holds-tokens)
 	}
 	s.shares, s.holds = s.shares-1, s.holds-tokens
 	if s.shares > 0 {

@@ -4,12 +4,14 @@ package verbs
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
 
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -37,7 +39,7 @@ func (p *pin) Close() error {
 // pinning is a cache over a device that pins at most so many ranges.
 func pinning(ranges int, most int64) (*cache, map[*pin]bool) {
 	pins := map[*pin]bool{}
-	return &cache{most: most, pins: func(uintptr, int64) ([]registered, error) {
+	return &cache{most: most, pins: func(*span) ([]registered, error) {
 		if len(pins) == ranges {
 			return nil, fmt.Errorf("register: %w", syscall.ENOMEM)
 		}
@@ -60,7 +62,7 @@ func TestCache(t *testing.T) {
 			memory := pages(t, 8)
 			var spans []*span
 			for i := range 4 {
-				s, err := k.declare(memory[2*int64(i)*page:][:page])
+				s, err := k.declare(kernels.MemOf(memory[2*int64(i)*page:][:page]))
 				require.NoError(t, err)
 				spans = append(spans, s)
 			}
@@ -93,11 +95,11 @@ func TestCacheRanges(t *testing.T) {
 	k, pins := pinning(100, 0)
 	page := int64(unix.Getpagesize())
 	memory := pages(t, 8)
-	whole, err := k.declare(memory[2*page : 6*page])
+	whole, err := k.declare(kernels.MemOf(memory[2*page : 6*page]))
 	require.NoError(t, err)
 	for first := range int64(8) {
 		for n := int64(1); first+n <= 8; n++ {
-			s, err := k.declare(memory[first*page : (first+n)*page])
+			s, err := k.declare(kernels.MemOf(memory[first*page : (first+n)*page]))
 			switch {
 			case first >= 2 && first+n <= 6:
 				require.NoError(t, err)
@@ -115,10 +117,16 @@ func TestCacheRanges(t *testing.T) {
 	require.Len(t, pins, 1, "each part but the first time for nothing")
 	require.NoError(t, k.withdraw(whole, 0))
 	require.Empty(t, pins)
-	for _, bad := range [][]byte{nil, memory[:0], memory[:page+1], memory[64 : 64+page]} {
+	first := unsafe.Pointer(&memory[0])
+	for _, bad := range []kernels.Mem{
+		{}, {Ptr: first}, {Ptr: first, Bytes: page + 1}, {Ptr: unsafe.Add(first, 64), Bytes: page}, {Ptr: first, Bytes: -page}, {Bytes: page},
+		{Ptr: unsafe.Add(nil, -page), Bytes: 2 * page},
+	} {
 		_, err := k.declare(bad)
 		require.ErrorContains(t, err, "whole pages")
 	}
+	_, err = k.declare(kernels.Mem{Ptr: first, Bytes: math.MaxInt64 &^ (page - 1)})
+	require.ErrorContains(t, err, "is that memory mapped?")
 }
 
 // TestCacheIsForkSafe: a pinned range is not inherited by children, and is again once it was let go.
@@ -143,7 +151,7 @@ func TestCacheIsForkSafe(t *testing.T) {
 		return false
 	}
 	require.True(t, inherited())
-	s, err := k.declare(memory)
+	s, err := k.declare(kernels.MemOf(memory))
 	require.NoError(t, err)
 	require.False(t, inherited())
 	require.NoError(t, k.withdraw(s, 0))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 	Chunk     int64
 	Pool      int64
 	HugePages bool
+	// GPUs are those whose memory users register. They stay open until the endpoint is closed.
+	GPUs []GPU
 	// Timeout is how long a packet may go unacknowledged before it is sent again: 4.096 µs × 2^Timeout, 1 to 31. Zero: 17, which
 	// is 0.54 s.
 	Timeout uint8
@@ -127,6 +130,8 @@ func (c Config) validate() (Config, error) {
 		return field("MTU", c.MTU, "256, 512, 1024, 2048 or 4096, or 0 for the port's")
 	case c.Chunk < 0:
 		return field("Chunk", c.Chunk, "a number of bytes")
+	case slices.Contains(c.GPUs, nil):
+		return field("GPUs", c.GPUs, "no nil in it")
 	case c.Pool < 0:
 		return field("Pool", c.Pool, "a number of bytes, or 0 for no bound")
 	case c.GIDIndex != nil && (*c.GIDIndex < 0 || *c.GIDIndex > 255):

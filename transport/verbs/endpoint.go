@@ -111,7 +111,7 @@ func (e *endpoint) start() error {
 	if e.pool, err = newPool(e.nics, 2*e.config.layout(e.options.Streams), e.config); err != nil {
 		return err
 	}
-	e.cache = newCache(e.nics, e.config.Pool)
+	e.cache = newCache(e.nics, e.config)
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: epoll_create1: %w", err)
 	}

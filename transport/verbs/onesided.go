@@ -4,9 +4,11 @@ package verbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
@@ -15,7 +17,7 @@ import (
 type region struct {
 	cache *cache
 	span  *span
-	addr  uint64
+	at    int64 // in the span
 	bytes int64
 
 	mu     sync.Mutex // guards what follows
@@ -24,12 +26,25 @@ type region struct {
 }
 
 // Register is transport.Registrar.
-func (e *endpoint) Register(memory []byte) (transport.Region, error) {
-	s, err := e.cache.declare(memory)
+func (e *endpoint) Register(m kernels.Mem) (transport.Region, error) {
+	s, err := e.cache.declare(m)
 	if err != nil {
 		return nil, err
 	}
-	return &region{cache: e.cache, span: s, addr: uint64(addressIn(memory)), bytes: int64(len(memory))}, nil
+	return &region{cache: e.cache, span: s, at: int64(uintptr(m.Ptr) - s.addr()), bytes: m.Bytes}, nil
+}
+
+// addr is where we and our peers know the memory.
+func (r *region) addr() uint64 { return uint64(r.span.addr()) + uint64(r.at) }
+
+func (r *region) String() string {
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	s := fmt.Sprintf("%d bytes at %#x on %v", r.bytes, r.addr(), r.span.Device)
+	if r.span.way != "" {
+		s += ": " + r.span.way
+	}
+	return s
 }
 
 // Token is
@@ -49,7 +64,12 @@ func (r *region) Token() ([]byte, error) {
 		}
 		r.tokens = 1
 	}
-	b := binary.BigEndian.AppendUint64([]byte(tokenMagic), r.addr)
+	if r.span.bounce != nil { // which nobody would bring up to date
+		r.cache.letGo(r.span)
+		r.tokens = 0
+		return nil, fmt.Errorf("verbs: no peer gets at %v by itself: %w", r, errors.ErrUnsupported)
+	}
+	b := binary.BigEndian.AppendUint64([]byte(tokenMagic), r.addr())
 	b = binary.BigEndian.AppendUint64(b, uint64(r.bytes))
 	for _, mr := range r.span.mrs {
 		b = binary.BigEndian.AppendUint32(b, mr.RKey())
@@ -107,8 +127,9 @@ type oneSided struct {
 const oneSidedMost = 128
 
 type operation struct {
-	position uint32 // in by
-	span     *span
+	position  uint32 // in by
+	span      *span
+	at, bytes int64 // in the span
 }
 
 // Window is transport.OneSided.
@@ -139,7 +160,7 @@ func (c *conn) operate(request ibv.Send, local transport.Region, at int64, remot
 		return false, fmt.Errorf("verbs: a %T of ours and a %T of rank %d's are not from this endpoint and its peer", local, remote, c.key.Peer)
 	case n <= 0 || n > 1<<30 || at < 0 || at > r.bytes-int64(n) || offset < 0 || offset > w.bytes-int64(n):
 		return false, fmt.Errorf("verbs: %d bytes at %d of %d and at %d of rank %d's %d", n, at, r.bytes, offset, c.key.Peer, w.bytes)
-	case request.Op != ibv.Read && ((r.addr+uint64(at))%8 != 0 || (w.addr+uint64(offset))%8 != 0):
+	case request.Op != ibv.Read && ((r.addr()+uint64(at))%8 != 0 || (w.addr+uint64(offset))%8 != 0):
 		return false, fmt.Errorf("verbs: an atomic operation at %d and %d, want multiples of 8", at, offset)
 	}
 	o := &c.one
@@ -162,10 +183,11 @@ func (c *conn) operate(request ibv.Send, local transport.Region, at int64, remot
 	if err := c.e.cache.hold(r.span); err != nil {
 		return false, err
 	}
-	request.Addr, request.Bytes, request.LKey = r.addr+uint64(at), uint32(n), r.span.mrs[q.nic.index].LKey()
+	at += r.at
+	request.Addr, request.Bytes, request.LKey = r.span.local(at), uint32(n), r.span.mrs[q.nic.index].LKey()
 	request.Remote, request.RKey, request.Flags = w.addr+uint64(offset), w.keys[q.index%len(w.keys)], ibv.Signaled
 	*q.next() = request
-	o.under[o.accepted%oneSidedMost] = operation{q.posted + uint32(q.filled), r.span}
+	o.under[o.accepted%oneSidedMost] = operation{q.posted + uint32(q.filled), r.span, at, int64(n)}
 	o.accepted++
 	c.used = c.e.tick
 	c.flush()
@@ -176,7 +198,12 @@ func (c *conn) operate(request ibv.Send, local transport.Region, at int64, remot
 func (c *conn) Performed() (uint64, error) {
 	o := &c.one
 	for o.done < o.accepted && o.err == nil && int32(o.by.done-o.under[o.done%oneSidedMost].position) >= 0 {
-		c.e.cache.letGo(o.under[o.done%oneSidedMost].span)
+		op := o.under[o.done%oneSidedMost]
+		if err := op.span.landed(op.at, op.bytes); err != nil {
+			o.err = c.wrap("one-sided operation", fmt.Errorf("%d bytes arrived but are not in the memory of %v: %w", op.bytes, op.span.Device, err))
+			break
+		}
+		c.e.cache.letGo(op.span)
 		o.done++
 	}
 	switch {

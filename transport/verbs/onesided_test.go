@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
 )
@@ -15,7 +16,7 @@ import (
 func (d *duo) register(rank, n int) (transport.Region, []byte, []byte) {
 	d.Helper()
 	b := pages(d, n)
-	r, err := d.eps[rank].Register(b)
+	r, err := d.eps[rank].Register(kernels.MemOf(b))
 	require.NoError(d, err)
 	token, err := r.Token()
 	require.NoError(d, err)

@@ -161,7 +161,7 @@ func TestConfig(t *testing.T) {
 		"Addr": func(c *Config) { c.Addr = netip.Addr{} }, "Ports": func(c *Config) { c.Ports = [2]uint16{0, 5} }, "QPs": func(c *Config) { c.QPs = 33 }, "Budget": func(c *Config) { c.Budget = -1 }, "MTU": func(c *Config) { c.MTU = 1500 }, "Chunk": func(c *Config) { c.Pool, c.Chunk = 1, 2 }, "Pool": func(c *Config) { c.Pool = -1 },
 		"GIDIndex": func(c *Config) { c.GIDIndex = &minus }, "Slot": func(c *Config) { c.Slot = 3000 }, "Slots": func(c *Config) { c.Slots = 2 },
 		"Timeout": func(c *Config) { c.Timeout = 32 }, "Retry": func(c *Config) { c.Retry = 8 }, "ServiceLevel": func(c *Config) { c.ServiceLevel = 16 },
-		"ConnectTimeout": func(c *Config) { c.ConnectTimeout = -1 }, "Linger": func(c *Config) { c.Linger = -1 },
+		"ConnectTimeout": func(c *Config) { c.ConnectTimeout = -1 }, "Linger": func(c *Config) { c.Linger = -1 }, "GPUs": func(c *Config) { c.GPUs = []GPU{nil} },
 	} {
 		c := good
 		change(&c)

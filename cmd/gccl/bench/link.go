@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/kernels/cuda"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/spin"
 	"golang.org/x/sys/unix"
@@ -22,6 +23,7 @@ type Link struct {
 	Sizes  []int // bytes; of AtomicLat, 8
 	Iters  int
 	Warmup int
+	GPU    *cuda.Device // whose memory one-sided operations use; nil: the host's
 }
 
 // LinkKind is what is measured, by perftest's names.
@@ -88,7 +90,7 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 		return err
 	}
 	for _, n := range l.Sizes {
-		line, err := l.measure(ctx, s, end, c, n)
+		line, err := l.measure(ctx, s, end, c, n, out)
 		if err != nil {
 			return err
 		}
@@ -101,18 +103,21 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 }
 
 // measure measures messages, or operations, of n bytes.
-func (l Link) measure(ctx context.Context, s bootstrap.Session, end *linkEnd, c transport.Conn, n int) (line string, err error) {
+func (l Link) measure(ctx context.Context, s bootstrap.Session, end *linkEnd, c transport.Conn, n int, out io.Writer) (line string, err error) {
 	b := make([]byte, n)
 	f := func(times int) (string, error) { return end.bandwidth(b, times) }
 	switch {
 	case l.Kind == WriteLat:
 		f = func(times int) (string, error) { return end.latency(b, times) }
 	case l.Kind.OneSided():
-		r, err := newReach(ctx, s, end, c, n)
+		r, err := newReach(ctx, s, end, c, l.GPU, n)
 		if err != nil {
 			return "", err
 		}
 		defer func() { err = errors.Join(err, r.close()) }()
+		if l.GPU != nil {
+			fmt.Fprintln(out, "#", r.region)
+		}
 		f = r.reads
 		if l.Kind == AtomicLat {
 			f = r.atomics
@@ -286,8 +291,9 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 	}
 	got := make([]byte, len(b))
 	us := make([]float64, 0, times)
-	// One look at the clock a round, and none at the other end: in an emulated machine it may cost as much as the message.
-	start := time.Now()
+	// One look at the clock a round, and none at the other end: in an emulated machine it may cost as much as the message. Since looks at
+	// one clock, Now at two.
+	start, last := time.Now(), time.Duration(0)
 	for range times {
 		first, second := func() error { return x.send(b) }, func() error { return x.receive(got) }
 		if !x.first {
@@ -300,9 +306,9 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 			return "", err
 		}
 		if x.first {
-			now := time.Now()
-			us = append(us, float64(now.Sub(start).Nanoseconds())/2000)
-			start = now
+			now := time.Since(start)
+			us = append(us, float64((now-last).Nanoseconds())/2000)
+			last = now
 		}
 	}
 	if !x.first {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
 	"github.com/gccl-project/gccl/transport"
 	"golang.org/x/sys/unix"
 )
@@ -16,21 +18,23 @@ import (
 type reach struct {
 	end    *linkEnd
 	one    transport.OneSided
-	bytes  int // of an operation
-	memory []byte
+	bytes  int    // of an operation
+	memory []byte // of the host's; with a GPU it holds what look fetches
+	gpu    *cuda.Device
+	used   kernels.Mem // by operations: memory, or as much of the GPU's
 	region transport.Region
 	window transport.Window
 	done   uint64 // operations
 }
 
-// newReach registers memory at both ends. Rank 1's has other bytes than rank 0's.
-func newReach(ctx context.Context, s bootstrap.Session, end *linkEnd, c transport.Conn, n int) (r *reach, err error) {
+// newReach registers memory at both ends, of the GPU if there is one. Rank 1's has other bytes than rank 0's.
+func newReach(ctx context.Context, s bootstrap.Session, end *linkEnd, c transport.Conn, gpu *cuda.Device, n int) (r *reach, err error) {
 	one, can := c.(transport.OneSided)
 	registrar, may := end.e.(transport.Registrar)
 	if !can || !may {
 		return nil, fmt.Errorf("%s has no one-sided operations: %w", end.e.Name(), errors.ErrUnsupported)
 	}
-	r = &reach{end: end, one: one, bytes: n}
+	r = &reach{end: end, one: one, bytes: n, gpu: gpu}
 	page := unix.Getpagesize()
 	if r.memory, err = unix.Mmap(-1, 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", n, err)
@@ -45,7 +49,16 @@ func newReach(ctx context.Context, s bootstrap.Session, end *linkEnd, c transpor
 			r.memory[i] = byte(i*7 + 1)
 		}
 	}
-	if r.region, err = registrar.Register(r.memory); err != nil {
+	r.used = kernels.MemOf(r.memory)
+	if gpu != nil {
+		if r.used, err = gpu.Alloc(int64(len(r.memory))); err != nil {
+			return r, err
+		}
+	}
+	if err = r.fill(); err != nil {
+		return r, err
+	}
+	if r.region, err = registrar.Register(r.used); err != nil {
 		return r, err
 	}
 	token, err := r.region.Token()
@@ -65,7 +78,21 @@ func (r *reach) close() error {
 	if r.region != nil {
 		errs = append(errs, r.region.Close())
 	}
+	if r.gpu != nil && r.used.Bytes > 0 {
+		errs = append(errs, r.gpu.Free(r.used))
+	}
 	return errors.Join(append(errs, unix.Munmap(r.memory))...)
+}
+
+// fill makes the memory that operations use what memory is, and look the reverse.
+func (r *reach) fill() error { return r.copy(r.used, kernels.MemOf(r.memory)) }
+func (r *reach) look() error { return r.copy(kernels.MemOf(r.memory), r.used) }
+
+func (r *reach) copy(dst, src kernels.Mem) error {
+	if r.gpu == nil {
+		return nil
+	}
+	return r.gpu.CopyNow(dst.Ptr, src.Ptr, int64(len(r.memory)))
 }
 
 // peer is all that rank 1 does: it waits.
@@ -83,6 +110,9 @@ func (r *reach) reads(times int) (string, error) {
 		return r.peer()
 	}
 	clear(r.memory)
+	if err := r.fill(); err != nil {
+		return "", err
+	}
 	before := r.done
 	line, err := r.end.flow(times, r.bytes, func() (bool, error) {
 		return r.one.Get(r.region, 0, r.window, 0, r.bytes)
@@ -90,6 +120,9 @@ func (r *reach) reads(times int) (string, error) {
 		r.done, err = r.one.Performed()
 		return r.done - before, err
 	}, func() error { return nil })
+	if err == nil {
+		err = r.look()
+	}
 	if err != nil {
 		return "", err
 	}
@@ -126,6 +159,12 @@ func (r *reach) atomics(times int) (string, error) {
 		now := time.Now()
 		us = append(us, float64(now.Sub(start).Nanoseconds())/1000)
 		start = now
+		if r.gpu != nil {
+			if err := r.look(); err != nil {
+				return "", err
+			}
+			start = time.Now()
+		}
 		had := binary.NativeEndian.Uint64(r.memory)
 		if k == 0 {
 			first = had

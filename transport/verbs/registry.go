@@ -1,0 +1,137 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"syscall"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+	"golang.org/x/sys/unix"
+)
+
+// registry registers spans with all NICs, and chooses how those get at the memory of GPUs. The cache's lock is held.
+type registry struct {
+	nics []*nic
+	log  *slog.Logger
+	told map[string]bool // what a line is logged about
+}
+
+func (r *registry) register(s *span) ([]registered, error) {
+	if s.gpu != nil {
+		return r.registerGPU(s)
+	}
+	return r.registerHost(s.addr(), s.Bytes)
+}
+
+func closeAll(all []registered) error {
+	var errs []error
+	for _, mr := range all {
+		errs = append(errs, mr.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// memoryAccess is what peers may do to memory that users register.
+func (n *nic) memoryAccess() ibv.Access { return n.access() | ibv.LocalWrite | ibv.RelaxedOrdering }
+
+// registerGPU registers a GPU's memory where it is, with every NIC by the best way that it takes, or where one takes none, memory of the host
+// instead with all.
+func (r *registry) registerGPU(s *span) (all []registered, err error) {
+	var ways []string
+	// Without this nobody could tell when what arrived is there.
+	flush := s.gpu.FlushWrites()
+	for _, n := range r.nics {
+		mr, way, why := registered(nil), viaStaging, []string{fmt.Sprintf("the GPU cannot flush what is written to it: %v", flush)}
+		if flush == nil {
+			mr, way, why = n.registerDirect(s)
+		}
+		ways = append(ways, r.tell(s.gpu, n, way, why))
+		if mr == nil {
+			if err := closeAll(all); err != nil {
+				return nil, err
+			}
+			s.way = ways[len(ways)-1]
+			return r.registerBounce(s)
+		}
+		all = append(all, mr)
+	}
+	s.way = strings.Join(ways, ", ")
+	return all, nil
+}
+
+// registerDirect registers a GPU's memory where it is, and says by which way, and why not by a better one. Without one there is no MR.
+func (n *nic) registerDirect(s *span) (mr registered, way string, why []string) {
+	access := n.memoryAccess()
+	fd, err := s.gpu.DMABuf(s.Mem)
+	if err == nil {
+		var direct *ibv.MR
+		direct, err = n.pd.RegisterDMABuf(fd, 0, int(s.Bytes), uint64(s.addr()), access)
+		unix.Close(fd) // the registration holds the memory
+		if err == nil {
+			return direct, viaDMABuf, nil
+		}
+	}
+	why = append(why, fmt.Sprintf("%s refused: %v", viaDMABuf, err))
+	direct, err := n.pd.Register(s.addr(), int(s.Bytes), access)
+	if err == nil {
+		return direct, viaPeerMemory, why
+	}
+	if errors.Is(err, syscall.EFAULT) { // to a kernel without it that is no memory
+		err = fmt.Errorf("%w: modprobe nvidia_peermem", err)
+	}
+	return nil, viaStaging, append(why, fmt.Sprintf("%s refused: %v", viaPeerMemory, err))
+}
+
+// tell says by which way a NIC gets at a GPU's memory, and logs it the first time.
+func (r *registry) tell(g GPU, n *nic, way string, why []string) string {
+	s := fmt.Sprintf("%s via %s", n, way)
+	reasons := strings.Join(why, "; ")
+	if len(why) > 0 {
+		s += " (" + reasons + ")"
+	}
+	key := fmt.Sprint(g.Device(), n.index, way)
+	if r.told[key] {
+		return s
+	}
+	r.told[key] = true
+	if way == viaStaging {
+		r.log.Warn("verbs: GPUDirect RDMA is off: GPU memory goes by pinned host memory", "gpu", g.Device(), "nic", n, "way", way, "reason", reasons)
+	} else {
+		r.log.Info("verbs: GPUDirect RDMA", "gpu", g.Device(), "nic", n, "way", way, "reason", reasons)
+	}
+	return s
+}
+
+// registerBounce registers as much memory of the host's.
+func (r *registry) registerBounce(s *span) ([]registered, error) {
+	page := int64(unix.Getpagesize())
+	b, err := unix.Mmap(-1, 0, int((s.Bytes+page-1)/page*page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("%w: verbs: map %d bytes to stage memory of %v in (%s): %w", transport.ErrSpace, s.Bytes, s.Device, s.way, err)
+	}
+	var all []registered
+	if err = unix.Madvise(b, unix.MADV_DONTFORK); err == nil {
+		all, err = r.registerHost(addressIn(b), int64(len(b)))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("verbs: stage memory of %v (%s): %w", s.Device, s.way, err), unix.Munmap(b))
+	}
+	s.bounce = b
+	return all, nil
+}
+
+func (r *registry) registerHost(addr uintptr, bytes int64) (all []registered, err error) {
+	for _, n := range r.nics {
+		mr, err := n.pd.Register(addr, int(bytes), n.memoryAccess())
+		if err != nil {
+			return nil, errors.Join(n.explain(fmt.Errorf("register %d bytes: %w", bytes, err)), closeAll(all))
+		}
+		all = append(all, mr)
+	}
+	return all, nil
+}
