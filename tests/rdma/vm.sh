@@ -7,17 +7,19 @@
 #	--cpus N      2
 #	--memory MIB  3072
 #	--image DIR   build/rdma-vm of the repository
+#	--append ARGS for the kernel's command line
 #
-# KVM is used where the processor has it, else QEMU emulates: then nothing measured inside means anything.
+# KVM is used where the processor has it, else QEMU emulates: then what is measured inside means something only beside what else is.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-image=$here/../../build/rdma-vm timeout=600 cpus=2 memory=3072
+image=$here/../../build/rdma-vm timeout=600 cpus=2 memory=3072 append=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--timeout) timeout=$2; shift 2 ;;
 	--cpus) cpus=$2; shift 2 ;;
 	--memory) memory=$2; shift 2 ;;
 	--image) image=$2; shift 2 ;;
+	--append) append=$2; shift 2 ;;
 	--*) echo "vm.sh: unknown option $1" >&2; exit 125 ;;
 	*) break ;;
 	esac
@@ -51,7 +53,7 @@ cat < "$job/out" & out=$!
 cat < "$job/err" >&2 & err=$!
 timeout -k 5 "$timeout" qemu-system-x86_64 $accel -M q35 -smp "$cpus" -m "$memory" \
 	-nodefaults -no-user-config -display none -no-reboot -kernel "$image/vmlinux" -initrd "$image/initramfs" \
-	-append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off" -serial "file:$job/console" \
+	-append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off $append" -serial "file:$job/console" \
 	-virtfs "local,path=/,mount_tag=host,security_model=passthrough,readonly=on,multidevs=remap" \
 	-virtfs "local,path=$job,mount_tag=job,security_model=passthrough" \
 	-device virtio-serial-pci \
