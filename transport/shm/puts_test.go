@@ -64,7 +64,9 @@ func TestPutsLearn(t *testing.T) {
 		return n
 	}
 	require.Greater(t, fills(100), 10)
-	require.InDelta(t, 10, fills(10*probeEvery), 8)
+	seldom := fills(10 * probeEvery) // 10, and more where interrupts lie
+	require.Greater(t, seldom, 2)
+	require.Less(t, seldom, 10*probeEvery/8)
 	p.far = true
 	require.True(t, p.wantsFill())
 

@@ -80,7 +80,7 @@
 // Besides the contract of package transport: whoever waits must call Progress or
 // ask a stream now and then, also a rank that only sends, because credit is read
 // there. Sleep on FD, and ask for it before each sleep: sockets are in its epoll set
-// only from then until something arrives.
+// only from then until something is read. Whoever looks once more before it sleeps calls Progress last, which says so if that has happened.
 //
 //	e, err := tcp.Open(tcp.Config{Addr: netip.MustParseAddr("192.0.2.7")}, options)
 //	c, err := e.Conn(key, peerAddress)

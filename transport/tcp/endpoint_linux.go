@@ -43,6 +43,7 @@ type endpoint struct {
 	// What the driver alone touches.
 	conns []*conn
 	busy  []*conn // those with something to hand over
+	stale bool    // since FD a socket came to be watched no more
 
 	sent, received           atomic.Uint64
 	bytesSent, bytesReceived atomic.Uint64
@@ -167,6 +168,7 @@ func (e *endpoint) Address() []byte { return e.address.bytes() }
 // FD returns the epoll descriptor, after it put all sockets into the set. Reading takes them out of it again: a packet that arrives at a socket
 // in the set takes its sender 0.6 to 0.9 µs longer, measured over loopback, and only who sleeps needs that.
 func (e *endpoint) FD() int {
+	e.stale = false
 	for _, c := range e.conns {
 		c.watch()
 	}
@@ -185,7 +187,8 @@ func (e *endpoint) Reach(_ context.Context, peer []byte) error {
 // Progress writes what the sockets take and, where something waits to be sent,
 // reads, because credit comes that way.
 func (e *endpoint) Progress() bool {
-	moved := false
+	moved := e.stale // else a driver that has called FD and looks once more would sleep now
+	e.stale = false
 	kept := e.busy[:0]
 	for _, c := range e.busy {
 		if c.progress() {

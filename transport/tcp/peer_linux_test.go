@@ -128,6 +128,32 @@ func TestNoGoodbye(t *testing.T) {
 	}
 }
 
+// TestResetIsNamed: the kernel tells that a peer reset a connection once, to who sends next or to who reads next. A receive says so in both cases.
+func TestResetIsNamed(t *testing.T) {
+	for name, sends := range map[string]bool{"seen by a receive": false, "seen by a send": true} {
+		t.Run(name, func(t *testing.T) {
+			a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+			x, y := connect(t, a, b)
+			pass(t, x.Stream(0), y.Stream(0), 8, a, b)
+			fd := y.(*conn).flows[0].fd
+			nowhere := make([]byte, 16) // AF_UNSPEC: the connection ends with a reset
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nowhere[0])), 16)
+			require.Zero(t, errno)
+			if sends {
+				_, err := x.Stream(0).Send(1, bufOf(make([]byte, 8)))
+				require.ErrorIs(t, err, unix.ECONNRESET)
+			}
+			var err error
+			wait(t, "the error", func() bool {
+				_, err = x.Stream(1).Recv(1, bufOf(make([]byte, 8))) // the other one has ended with the send
+				return err != nil
+			})
+			require.ErrorIs(t, err, transport.ErrGone)
+			require.ErrorIs(t, err, unix.ECONNRESET)
+		})
+	}
+}
+
 // TestByteByByte: frames may arrive in parts of any size.
 func TestByteByByte(t *testing.T) {
 	for _, step := range []int{1, 3, 47, 49, 5000} {

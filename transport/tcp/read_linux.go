@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gccl-project/gccl/transport"
@@ -81,6 +82,9 @@ func (f *flow) pump(stop *stream) (moved bool) {
 			f.end = isGone(errno)
 		case n == 0:
 			f.end = errNoGoodbye
+			if errors.Is(c.unsendable, unix.ECONNRESET) { // which the kernel says once, to who sends or to who reads
+				f.end = c.unsendable
+			}
 		default:
 			moved = true
 			read += n
@@ -96,7 +100,7 @@ func (f *flow) pump(stop *stream) (moved bool) {
 func (f *flow) unwatch() {
 	if f.watched != 0 {
 		unix.EpollCtl(f.conn.endpoint.epoll, unix.EPOLL_CTL_DEL, f.fd, nil) // it fails for no descriptor that is in it
-		f.watched = 0
+		f.watched, f.conn.endpoint.stale = 0, true
 	}
 }
 

@@ -28,7 +28,7 @@ func TestSocketsAreWatchedForSleepersAlone(t *testing.T) {
 	pass(t, y.Stream(0), x.Stream(0), 8, a, b)
 	f := &x.(*conn).flows[0]
 	news(t, a)
-	a.(*endpoint).FD()
+	a.(transport.Pollable).FD()
 	require.EqualValues(t, unix.EPOLLIN|unix.EPOLLRDHUP, f.watched)
 	require.Zero(t, news(t, a), "room in a socket that takes all there is is no news")
 
@@ -38,7 +38,7 @@ func TestSocketsAreWatchedForSleepersAlone(t *testing.T) {
 	ok, err := y.Stream(0).Send(1, transport.Buf{Ptr: unsafe.Pointer(&out[0]), N: len(out)})
 	require.NoError(t, err)
 	require.True(t, ok)
-	a.(*endpoint).FD()
+	a.(transport.Pollable).FD()
 	require.Equal(t, 1, news(t, a), "what came before the socket was watched counts")
 
 	long := make([]byte, o.MaxMessage)
@@ -48,7 +48,7 @@ func TestSocketsAreWatchedForSleepersAlone(t *testing.T) {
 	for a.Progress() {
 	}
 	require.NotZero(t, f.queued, "the kernel takes no more")
-	a.(*endpoint).FD()
+	a.(transport.Pollable).FD()
 	require.EqualValues(t, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP, f.watched)
 	news(t, a)
 	in := make([]byte, len(long))
@@ -57,6 +57,46 @@ func TestSocketsAreWatchedForSleepersAlone(t *testing.T) {
 		require.NoError(t, err)
 		return news(t, a) > 0
 	})
+}
+
+// Who has called FD looks once more before it sleeps. A socket that then takes no more is watched for room; where part of a message was read, its
+// socket is out of the set, and Progress says, once, that something moved.
+func TestLastLookBeforeASleep(t *testing.T) {
+	o := transport.Options{Streams: 1, MaxMessage: 32 << 20}
+	config := Config{Window: 64 << 20}
+	a, b := openAt(t, config, o), openAt(t, config, o)
+	x, y := connect(t, a, b)
+	pass(t, x.Stream(0), y.Stream(0), 8, a, b)
+	for a.Progress() || b.Progress() {
+	}
+	out, in := make([]byte, o.MaxMessage), make([]byte, o.MaxMessage)
+	from, to := &x.(*conn).flows[0], &y.(*conn).flows[0]
+	a.(transport.Pollable).FD()
+	ok, err := x.Stream(0).Send(1, transport.Buf{Ptr: unsafe.Pointer(&out[0]), N: len(out)})
+	require.NoError(t, err)
+	require.True(t, ok)
+	for range 1000 { // which is plenty
+		a.Progress()
+	}
+	require.NotZero(t, from.queued, "the kernel takes no more")
+	require.NotZero(t, from.watched&unix.EPOLLOUT, "and now it is watched for room")
+	require.False(t, a.Progress())
+
+	b.(transport.Pollable).FD()
+	require.NotZero(t, to.watched)
+	recv := func() {
+		ok, err := y.Stream(0).Recv(1, transport.Buf{Ptr: unsafe.Pointer(&in[0]), N: len(in)})
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+	for range 1000 {
+		recv()
+	}
+	require.True(t, to.drained)
+	require.Zero(t, to.watched)
+	require.True(t, b.Progress(), "a part of the message came, and the socket is not in the set")
+	recv()
+	require.False(t, b.Progress())
 }
 
 // Over loopback nothing is paced, whatever the host begins with; elsewhere its choice stands.

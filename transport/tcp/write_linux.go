@@ -126,6 +126,9 @@ func (f *flow) push() int {
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+		if f.watched != 0 { // by who looks once more before it sleeps
+			f.conn.watch()
+		}
 		return 0
 	default:
 		f.conn.cannotSend(isGone(errno))
