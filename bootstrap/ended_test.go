@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -161,4 +162,42 @@ func TestWhoGoesTellsOfItsAbort(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestAbortOnceAllHaveMet: an abort by a rank that has met all others does not make the root refuse the world, although words of some of them may
+// be on their way to it.
+func TestAbortOnceAllHaveMet(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inMemory(t, func(t *testing.T, net *bootstraptest.Net, _ bootstrap.ID) {
+				root, err := bootstrap.ListenRoot(bg, bootstrap.RootConfig{Address: host(99) + ":0", Network: net.Host(host(99))})
+				require.NoError(t, err)
+				defer root.Close()
+				var mu sync.Mutex
+				rng := rand.New(rand.NewPCG(seed, 8))
+				net.Delay(func() time.Duration {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Duration(rng.IntN(50)) * time.Millisecond
+				})
+				const n = 4
+				each(n, func(r int) {
+					c := config(net, root.ID(), r, n)
+					c.Serve = false
+					s, err := bootstrap.Join(bg, c)
+					if !assert.NoError(t, err) {
+						return
+					}
+					err = s.Barrier(bg) // whose end the abort may overtake
+					if r == 1 {
+						assert.NoError(t, err) // so every Join has returned
+						s.Abort(errors.New("after all have met"))
+					}
+					<-s.Aborted()
+					assert.NoError(t, s.Close())
+				})
+				assert.NoError(t, root.Wait(bg))
+			})
+		})
+	}
 }

@@ -11,10 +11,10 @@ import (
 
 // meeting is how a root watches over the ranks that have joined, until they have met.
 type meeting struct {
-	watch          // of the root's goroutine; every and limit under the root's lock
-	done    int    // members that are done, once there is a table
-	lost    []bool // by rank, likewise
-	aborted bool
+	watch                // of the root's goroutine; every and limit under the root's lock
+	done   int           // members that are done, once there is a table
+	lost   []bool        // by rank, likewise
+	gaveUp *RefusedError // the reason, if a rank said that it gives up
 }
 
 // returnGrace is how long a rank whose connection broke may take to come back before it is lost.
@@ -125,7 +125,9 @@ func (r *Root) finish(m *member, met bool) {
 		return
 	}
 	r.doneLocked(m)
-	if !met {
+	if !met && r.meeting.gaveUp != nil {
+		r.failLocked(r.meeting.gaveUp)
+	} else if !met {
 		r.failLocked(&RefusedError{Code: RefusedAborted, Ranks: []int{int(m.rank)}, Text: fmt.Sprintf("rank %d (%s) gave up before all ranks had met", m.rank, m.who())})
 	} else if r.meeting.done == r.world && r.refusal == nil {
 		close(r.over)
@@ -245,11 +247,11 @@ func (r *Root) passOn(m *member, t frameType, body []byte) error {
 		return err
 	}
 	n, err := parseAbort(body, r.world)
-	if err != nil || r.meeting.aborted {
+	if err != nil || r.meeting.gaveUp != nil {
 		return err
 	}
-	r.meeting.aborted = true
+	// It may have met all others, and they may have too, and only not have said so yet. Else one will say that it leaves.
+	r.meeting.gaveUp = &RefusedError{Code: RefusedAborted, Ranks: []int{n.From}, Text: fmt.Sprintf("rank %d gave up before all ranks had met: %s", n.From, n.Reason)}
 	r.broadcastLocked(abortFrame(n))
-	r.failLocked(&RefusedError{Code: RefusedAborted, Ranks: []int{n.From}, Text: fmt.Sprintf("rank %d gave up before all ranks had met: %s", n.From, n.Reason)})
 	return nil
 }
