@@ -6,7 +6,7 @@ import (
 )
 
 // OpenStaggered is Open of a GPU whose kernels dawdle: their warps sleep at random, block by block, when they begin, before they look at
-// what other GPUs store and before they store for them, before and after barriers. What comes out must be the same, and what does not shows a race that
+// what other GPUs store, before they store for them and before barriers. What comes out must be the same, and what does not shows a race that
 // happens seldom otherwise. It costs much time. Emulated GPUs, whose threads run in random order anyway, don't dawdle.
 func OpenStaggered(ordinal int) (*Device, error) { return open(ordinal, stagger) }
 
