@@ -51,6 +51,7 @@ type endpoint struct {
 
 	// What the driver alone touches.
 	tick        uint64 // calls of Progress
+	rest        rest
 	conns       []*conn
 	called      []*conn // those whose peers have said something about parking
 	busy        []*conn // those with something to hand over

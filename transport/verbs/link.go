@@ -120,6 +120,7 @@ func (l *link) flush() {
 			if err := q.flush(); err != nil {
 				l.lose(q, isGone(err))
 			}
+			l.e.rest.posted()
 		}
 	}
 	if l.spare != nil && l.spare.filled > 0 {
