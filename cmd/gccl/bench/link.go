@@ -179,10 +179,17 @@ func linkBuf(b []byte) transport.Buf {
 
 func (x *linkEnd) send(b []byte) error {
 	x.sent++
+	if ok, err := x.stream.Send(linkTag, linkBuf(b)); ok || err != nil {
+		return err
+	}
 	return x.until(func() (bool, error) { return x.stream.Send(linkTag, linkBuf(b)) })
 }
 
 func (x *linkEnd) receive(b []byte) error {
+	x.await()
+	if ok, err := x.stream.Recv(linkTag, linkBuf(b)); ok || err != nil {
+		return err
+	}
 	return x.until(func() (bool, error) {
 		x.await()
 		return x.stream.Recv(linkTag, linkBuf(b))
@@ -295,17 +302,19 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 	// one clock, Now at two.
 	start, last := time.Now(), time.Duration(0)
 	for range times {
-		first, second := func() error { return x.send(b) }, func() error { return x.receive(got) }
-		if !x.first {
-			first, second = second, first
-		}
-		if err := first(); err != nil {
-			return "", err
-		}
-		if err := second(); err != nil {
-			return "", err
-		}
 		if x.first {
+			if err := x.send(b); err != nil {
+				return "", err
+			}
+		}
+		if err := x.receive(got); err != nil {
+			return "", err
+		}
+		if !x.first {
+			if err := x.send(b); err != nil {
+				return "", err
+			}
+		} else {
 			now := time.Since(start)
 			us = append(us, float64((now-last).Nanoseconds())/2000)
 			last = now
