@@ -21,7 +21,7 @@ type Config struct {
 	// system, at most 64 GiB. It is lowered to a 64th of ulimit -v.
 	SegmentSize int64
 	// Slots is how many copied messages of a stream may be on their way at once,
-	// 1 to 8, as far as they do not fit a line (48 bytes; 4208 on a first stream with room); 0: 4. With little room
+	// 1 to 8, as far as they do not fit a line (48 bytes; 4160 on a first stream with room); 0: 4. With little room
 	// fewer are made, and with much room more of up to 1 MiB together.
 	Slots int
 	// Staging bounds the bytes of all slots: beyond it a stream that needs longer slots gets one instead of Slots, so that

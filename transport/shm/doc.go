@@ -20,7 +20,8 @@
 //	 0  flag   low 32 bits of the message's number << 32 | tag; stored last
 //	 8  length in the low 30 bits, bit 30 set when the payload is elsewhere;
 //	    CRC-32C in the high 32 bits, if Options.Checksum
-//	16  the payload where it fits, or its offset in the segment
+//	16  the payload of up to 48 bytes; or its offset in the segment, where it fits no line
+//	64  the payload of more
 //
 // so that one load tells the reader that the message is there, that it is the
 // next one, and that both ranks mean the same call. A line's next use differs by

@@ -12,7 +12,7 @@ import (
 
 const (
 	segmentMagic  = 0x316d6873_6c636367 // "gcclshm1"
-	layoutVersion = 3
+	layoutVersion = 4
 
 	lengthMask = 1<<30 - 1
 	farBit     = 1 << 30

@@ -52,7 +52,7 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	meta := *(*uint64)(unsafe.Add(unsafe.Pointer(p), 8))
 	if meta == uint64(n) && uint(n) <= uint(r.ring.inline()) && r.plain {
 		r.viewing, r.flag, r.bytes = true, want, n
-		return unsafe.Add(unsafe.Pointer(p), inlineAt), nil
+		return payload(p, n), nil
 	}
 	v, err := s.open(p, tag, meta, n)
 	if err == nil && !r.plain {
@@ -146,14 +146,13 @@ func (s *stream) open(p *uint64, tag uint32, meta uint64, n int) (unsafe.Pointer
 	if n < 0 || meta&lengthMask != uint64(n) {
 		return nil, s.fail("receive", &transport.TagError{Seq: r.seq, Tag: tag, WantTag: tag, Bytes: int(meta & lengthMask), WantBytes: n})
 	}
-	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
 	if meta&farBit == 0 {
 		if n > r.ring.inline() {
 			return nil, s.fail("receive", &descriptorError{What: "a message in a line", Bytes: int64(n), Segment: peer.size})
 		}
-		return payload, nil
+		return payload(p, n), nil
 	}
-	off := *(*uint64)(payload)
+	off := *(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt))
 	if r.plain && meta&landedBit != 0 {
 		return s.landed(off, n)
 	}

@@ -18,7 +18,8 @@ const (
 	lineBytes = 64
 	wideBytes = 4096 + 128 // whole pairs of lines of the caches
 	wideFrom  = 512 << 20  // bytes of the segment: twice those of the file system
-	inlineAt  = 16         // in a line
+	inlineAt  = 16         // in a line, where a message lies that fits its first 64 bytes
+	behindAt  = 64         // and where one lies that does not
 
 	headAt    = 0 // the reader's count, on a pair of lines of its own, as the landing is
 	landingAt = 128
@@ -48,7 +49,22 @@ func (m mapping) ring(off int64, stream int) ring {
 }
 
 // inline is the longest message that fits a line.
-func (r ring) inline() int { return int(r.width) - inlineAt }
+func (r ring) inline() int {
+	if r.width == lineBytes {
+		return lineBytes - inlineAt
+	}
+	return int(r.width) - behindAt
+}
+
+// payload is where a message of n bytes lies in its line. One that does not fit the first 64 bytes lies behind them, so that its vectors are
+// aligned and nothing is written to the flag's line, which the peer looks at all the time, but just before the flag: else it goes to and fro
+// twice. Two ranks' all-reduce between distant processors: 64 B 0.88 to 0.62 µs, 512 B 1.00 to 0.85.
+func payload(line *uint64, n int) unsafe.Pointer {
+	if n > lineBytes-inlineAt {
+		return unsafe.Add(unsafe.Pointer(line), behindAt)
+	}
+	return unsafe.Add(unsafe.Pointer(line), inlineAt)
+}
 
 // line is the one of message at.
 func (r ring) line(at uint64) *uint64 {

@@ -23,10 +23,10 @@ func TestLinesHoldWhatFits(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, small.Close()) })
 	x, y := pair(t, large, small, 1)
-	linesHoldWhatFits(t, x, y, small, 4208, 48)
+	linesHoldWhatFits(t, x, y, small, 4160, 48)
 	linesHoldWhatFits(t, y, x, large, 48, 48)
 	x, y = pair(t, large, openIn(t, dir), 2)
-	linesHoldWhatFits(t, x, y, y.(*conn).e, 4208, 48)
+	linesHoldWhatFits(t, x, y, y.(*conn).e, 4160, 48)
 }
 
 // linesHoldWhatFits sends from x to y, whose endpoint is b; fits has the longest message of a line of each stream.

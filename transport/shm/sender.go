@@ -55,13 +55,12 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 		return s.sendLong(tag, b)
 	}
 	p := t.ring.line(t.seq)
-	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
-	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N)
-	if b.N == 8 {
-		*(*uint64)(payload) = *(*uint64)(b.Ptr)
+	if to := payload(p, b.N); b.N == 8 {
+		*(*uint64)(to) = *(*uint64)(b.Ptr)
 	} else {
-		copyBytes(payload, b.Ptr, b.N)
+		copyBytes(to, b.Ptr, b.N)
 	}
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N)
 	t.publish(p, tag, b.N)
 	return true, nil
 }
@@ -148,7 +147,7 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 	c, t := s.c, &s.tx
 	at := t.seq + t.skew
 	p := t.ring.line(at)
-	payload := unsafe.Add(unsafe.Pointer(p), inlineAt)
+	to := payload(p, b.N)
 	meta := uint64(b.N)
 	if c.e.opts.Checksum {
 		meta |= uint64(checksum(b.Ptr, b.N)) << 32
@@ -175,14 +174,14 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 		if lend {
 			meta |= lentBit
 		}
-		*(*uint64)(payload) = uint64(off)
-		payload = c.e.seg.at(off)
+		*(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt)) = uint64(off)
+		to = c.e.seg.at(off)
 	} else {
-		copyBytes(payload, b.Ptr, b.N)
+		copyBytes(to, b.Ptr, b.N)
 	}
 	if flip > 0 && b.N > 0 {
 		bit := (flip - 1) % (b.N * 8)
-		*(*byte)(unsafe.Add(payload, bit/8)) ^= 1 << (bit % 8)
+		*(*byte)(unsafe.Add(to, bit/8)) ^= 1 << (bit % 8)
 	}
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = meta
 	t.publish(p, tag, b.N)
