@@ -46,6 +46,7 @@ type span struct {
 	holds  int // operations under way, and tokens
 	used   uint64
 	mrs    []registered // by NIC; nil: not pinned
+	stages bool         // a GPU's memory is not to be registered where it is: there was no room, nor anything that could give way
 	bounce []byte       // pinned instead, where the devices do not get at a GPU's memory
 	way    string       // how they do, with reasons
 }
@@ -175,7 +176,7 @@ func (c *cache) pin(s *span) error {
 			return fmt.Errorf("verbs: keep %d bytes at %p from children: %w: is that memory mapped?", s.Bytes, s.Ptr, err)
 		}
 	}
-	for {
+	for s.stages = false; ; {
 		mrs, err := c.pins(s)
 		if err == nil {
 			s.mrs = mrs
@@ -187,6 +188,10 @@ func (c *cache) pin(s *span) error {
 			var failed error
 			evicted, failed = c.evict()
 			err = errors.Join(err, failed)
+			if !evicted && failed == nil && s.gpu != nil && !s.stages {
+				s.stages = true
+				continue
+			}
 		}
 		if !evicted {
 			return errors.Join(err, s.free())

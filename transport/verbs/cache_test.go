@@ -157,3 +157,52 @@ func TestCacheIsForkSafe(t *testing.T) {
 	require.NoError(t, k.withdraw(s, 0))
 	require.True(t, inherited())
 }
+
+// wholeGPU says of any memory of its own that it is an allocation.
+type wholeGPU struct{ GPU }
+
+func (wholeGPU) Device() kernels.Device                        { return kernels.Device{Kind: kernels.CUDA} }
+func (wholeGPU) Allocation(m kernels.Mem) (kernels.Mem, error) { return m, nil }
+
+// TestCacheStagesLast: memory of a GPU's for which there is no room where it is has others give way first, and is staged only when none can;
+// when it is pinned anew that is tried anew.
+func TestCacheStagesLast(t *testing.T) {
+	k, pins := pinning(100, 0)
+	room, direct, pinned := 2, k.pins, map[*span]bool{}
+	k.gpus = []GPU{wholeGPU{}}
+	k.pins = func(s *span) ([]registered, error) {
+		if !s.stages && len(pins) >= room {
+			return nil, fmt.Errorf("register: %w", syscall.ENOMEM)
+		}
+		pinned[s] = s.stages
+		return direct(s)
+	}
+	memory := pages(t, 3*gpuPage/unix.Getpagesize())
+	var spans [3]*span
+	for i := range spans {
+		m := kernels.MemOf(memory[i*gpuPage:][:gpuPage])
+		m.Device = wholeGPU{}.Device()
+		s, err := k.declare(m)
+		require.NoError(t, err)
+		require.False(t, pinned[s], "range %d is staged", i)
+		spans[i] = s
+	}
+	require.Len(t, pins, room)
+	require.Nil(t, spans[0].mrs, "it was used longest ago")
+	require.NoError(t, k.hold(spans[1]))
+	require.NoError(t, k.hold(spans[2]))
+	require.NoError(t, k.hold(spans[0]))
+	require.True(t, pinned[spans[0]], "nothing else could give way")
+	for _, s := range spans {
+		k.letGo(s)
+	}
+	k.mu.Lock()
+	require.NoError(t, k.unpin(spans[0]))
+	require.NoError(t, k.unpin(spans[1]))
+	k.mu.Unlock()
+	require.NoError(t, k.hold(spans[0]))
+	require.False(t, pinned[spans[0]], "there is room again")
+	k.letGo(spans[0])
+	require.NoError(t, k.close())
+	require.Empty(t, pins)
+}

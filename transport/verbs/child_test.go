@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		beLimited()
 	case "peer":
 		bePeer()
+	case "gpu":
+		beFull()
 	case "bind":
 		beBound()
 	default:

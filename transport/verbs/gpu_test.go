@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -281,4 +282,67 @@ func TestGPURegions(t *testing.T) {
 		require.Error(t, err, name)
 		t.Log(err)
 	}
+}
+
+// beFull registers parts of a GPU's memory, one after the other, and prints how each is registered, and which are when all were.
+func beFull() {
+	gpu, err := cuda.Open(0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer gpu.Close()
+	c := small()
+	c.GPUs = []GPU{gpu}
+	e, err := Open(c, testOptions())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer e.Close()
+	const parts = 4
+	m, err := gpu.Alloc(parts * gpuPage)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer gpu.Free(m)
+	var regions [parts]*region
+	for i := range regions {
+		r, err := e.(*endpoint).Register(part(m, int64(i)*gpuPage, gpuPage))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		regions[i] = r.(*region)
+		fmt.Println(i, "by", r)
+	}
+	for i, r := range regions {
+		fmt.Println(i, "is pinned:", r.span.mrs != nil)
+	}
+	for _, r := range regions[1:] {
+		if _, err := r.Token(); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	_, err = regions[0].Token()
+	fmt.Println("all others are in use:", err)
+}
+
+// TestFullOfGPUMemory: where there is no room for one more range of a GPU's memory others give way, before it is staged.
+func TestFullOfGPUMemory(t *testing.T) {
+	needDevices(t, 1)
+	if os.Getenv("GCCL_RDMA_VM") == "" {
+		t.Skip("counts what Soft-RoCE pins of emulated GPUs' memory: make test-rdma has both")
+	}
+	cudatest.Open(t)
+	out, err := child(t, "gpu", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "bash", "-c", `ulimit -l 8192; exec "$0" "$@"`).CombinedOutput()
+	require.NoError(t, err, string(out))
+	t.Logf("%s", out)
+	for i := range 4 {
+		require.Regexp(t, fmt.Sprintf(`(?m)^%d by .*%s`, i, viaPeerMemory), string(out))
+		require.Contains(t, string(out), fmt.Sprintf("%d is pinned: %v", i, i > 0))
+	}
+	require.Regexp(t, `all others are in use: .*staging.*memlock is 8192 KiB`, string(out))
 }

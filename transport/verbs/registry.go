@@ -40,15 +40,19 @@ func closeAll(all []registered) error {
 func (n *nic) memoryAccess() ibv.Access { return n.access() | ibv.LocalWrite | ibv.RelaxedOrdering }
 
 // registerGPU registers a GPU's memory where it is, with every NIC by the best way that it takes, or where one takes none, memory of the host
-// instead with all.
+// instead with all. Where there is no room for the former the error is syscall.ENOMEM, unless s.stages.
 func (r *registry) registerGPU(s *span) (all []registered, err error) {
 	var ways []string
+	var full error
 	// Without this nobody could tell when what arrived is there.
 	flush := s.gpu.FlushWrites()
 	for _, n := range r.nics {
 		mr, way, why := registered(nil), viaStaging, []string{fmt.Sprintf("the GPU cannot flush what is written to it: %v", flush)}
 		if flush == nil {
-			mr, way, why = n.registerDirect(s)
+			mr, way, why, full = n.registerDirect(s)
+		}
+		if full != nil && !s.stages {
+			return nil, errors.Join(n.explain(full), closeAll(all))
 		}
 		ways = append(ways, r.tell(s.gpu, n, way, why))
 		if mr == nil {
@@ -64,8 +68,9 @@ func (r *registry) registerGPU(s *span) (all []registered, err error) {
 	return all, nil
 }
 
-// registerDirect registers a GPU's memory where it is, and says by which way, and why not by a better one. Without one there is no MR.
-func (n *nic) registerDirect(s *span) (mr registered, way string, why []string) {
+// registerDirect registers a GPU's memory where it is, and says by which way, and why not by a better one. Without one there is no MR, and
+// an error if room was all that it wanted.
+func (n *nic) registerDirect(s *span) (mr registered, way string, why []string, full error) {
 	access := n.memoryAccess()
 	fd, err := s.gpu.DMABuf(s.Mem)
 	if err == nil {
@@ -73,18 +78,24 @@ func (n *nic) registerDirect(s *span) (mr registered, way string, why []string) 
 		direct, err = n.pd.RegisterDMABuf(fd, 0, int(s.Bytes), uint64(s.addr()), access)
 		unix.Close(fd) // the registration holds the memory
 		if err == nil {
-			return direct, viaDMABuf, nil
+			return direct, viaDMABuf, nil, nil
+		}
+		if errors.Is(err, syscall.ENOMEM) {
+			full = err
 		}
 	}
 	why = append(why, fmt.Sprintf("%s refused: %v", viaDMABuf, err))
 	direct, err := n.pd.Register(s.addr(), int(s.Bytes), access)
 	if err == nil {
-		return direct, viaPeerMemory, why
+		return direct, viaPeerMemory, why, nil
 	}
-	if errors.Is(err, syscall.EFAULT) { // to a kernel without it that is no memory
+	switch {
+	case errors.Is(err, syscall.EFAULT): // to a kernel without it that is no memory
 		err = fmt.Errorf("%w: modprobe nvidia_peermem", err)
+	case errors.Is(err, syscall.ENOMEM):
+		full = err
 	}
-	return nil, viaStaging, append(why, fmt.Sprintf("%s refused: %v", viaPeerMemory, err))
+	return nil, viaStaging, append(why, fmt.Sprintf("%s refused: %v", viaPeerMemory, err)), full
 }
 
 // tell says by which way a NIC gets at a GPU's memory, and logs it the first time.
