@@ -39,7 +39,7 @@ func join(r *cluster.Rank, edit func(*comm.Config)) *comm.Comm {
 
 func over(t *testing.T, l cluster.Launch) {
 	t.Helper()
-	for _, name := range []string{"shm", "tcp"} {
+	for _, name := range transports() {
 		t.Run(name, func(t *testing.T) {
 			l := l
 			l.Env = append(slices.Clone(l.Env), "GCCL_TRANSPORT="+name)
@@ -143,7 +143,7 @@ func TestUC04_KilledWhileMeeting(t *testing.T) {
 		n = 100
 	}
 	rng := rand.New(rand.NewPCG(firstSeed(t), 2))
-	for _, name := range []string{"shm", "tcp"} {
+	for _, name := range transports() {
 		t.Run(name, func(t *testing.T) {
 			sums := map[string]int{}
 			for i := range n {

@@ -95,7 +95,7 @@ func again(r *cluster.Rank) {
 
 // TestUC09_AgainAfterAbortedInit: 50 of 50 inits after one that was given up, at random moments, in the same processes.
 func TestUC09_AgainAfterAbortedInit(t *testing.T) {
-	for _, over := range []string{"shm", "tcp"} {
+	for _, over := range transports() {
 		t.Run(over, func(t *testing.T) {
 			res := cluster.Run(t, cluster.Launch{Job: "again", Ranks: 4, Worlds: 2 * reinits, Timeout: 5 * time.Minute, Env: []string{"GCCL_TRANSPORT=" + over}})
 			refused := 0
@@ -221,7 +221,7 @@ func coming(r *cluster.Rank) {
 // TestUC12_CloseAgainAndAgain: 500 communicators (100 by default) made and closed leave nothing, and closing twice, after an abort, and using what is
 // closed are harmless.
 func TestUC12_CloseAgainAndAgain(t *testing.T) {
-	for _, over := range []string{"shm", "tcp"} {
+	for _, over := range transports() {
 		t.Run(over, func(t *testing.T) {
 			res := cluster.Run(t, cluster.Launch{Job: "coming", Ranks: 2, Worlds: cycles() + 2, Timeout: 5 * time.Minute, Env: []string{"GCCL_TRANSPORT=" + over}})
 			for rank := range 2 {
@@ -272,7 +272,7 @@ func leaving(r *cluster.Rank) {
 
 // TestUC92_NothingStays: after Close no descriptor and goroutine is left and no thread more than before, a hundred times.
 func TestUC92_NothingStays(t *testing.T) {
-	for _, over := range []string{"shm", "tcp"} {
+	for _, over := range transports() {
 		t.Run(over, func(t *testing.T) {
 			cluster.Run(t, cluster.Launch{Job: "leaving", Ranks: 4, Worlds: 300, Timeout: 5 * time.Minute, Env: []string{"GCCL_TRANSPORT=" + over}})
 		})

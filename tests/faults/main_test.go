@@ -1,8 +1,9 @@
 //go:build linux
 
-// Package faults breaks jobs of real processes over shared memory and TCP: it kills ranks, stops them and lets them go on, cuts
-// them off without a reset, has them make different calls, and lets strangers at their ports. What it asserts: nothing hangs,
-// no result is wrong, all who are left name the culprit in bounded time, nothing is left behind, and the survivors go on.
+// Package faults breaks jobs of real processes over shared memory and TCP, and over RDMA devices where those are asked for: it kills
+// ranks, stops them and lets them go on, cuts them off without a reset, has them make different calls, and lets strangers at their ports.
+// What it asserts: nothing hangs, no result is wrong, all who are left name the culprit in bounded time, nothing is left behind, and the
+// survivors go on.
 //
 // GCCL_TEST_FULL=1 strikes 200 times in each way instead of ten. GCCL_TEST_SEED=n begins with other moments.
 package faults
@@ -31,6 +32,14 @@ var (
 	full       = os.Getenv("GCCL_TEST_FULL") == "1"
 	quiet      = slog.New(slog.DiscardHandler) // for ranks whose warnings are expected
 )
+
+// transports are what jobs are broken over: shared memory and TCP, and where GCCL_REQUIRE asks for RDMA devices those alone.
+func transports() []string {
+	if cluster.Required("verbs") {
+		return []string{"verbs"}
+	}
+	return []string{"shm", "tcp"}
+}
 
 // firstSeed is where the seeds of this run begin.
 func firstSeed(t *testing.T) uint64 {

@@ -241,7 +241,7 @@ func withMemory(c *comm.Comm, call comm.Call) []comm.Call {
 
 // TestMismatches: one of four ranks makes another call than the rest: all get an error that blames it and says what both called.
 func TestMismatches(t *testing.T) {
-	for _, over := range []string{"shm", "tcp"} {
+	for _, over := range transports() {
 		t.Run(over, func(t *testing.T) {
 			res := cluster.Run(t, cluster.Launch{Job: "differ", Ranks: mismatchRanks, Timeout: 20 * time.Minute, Env: []string{"GCCL_TRANSPORT=" + over}})
 			var took []time.Duration
@@ -306,7 +306,7 @@ func shape(r *cluster.Rank) {
 
 // TestUC01_AnotherShape: as users meet it: one rank passes a tensor that is two elements shorter.
 func TestUC01_AnotherShape(t *testing.T) {
-	for _, over := range []string{"shm", "tcp"} {
+	for _, over := range transports() {
 		t.Run(over, func(t *testing.T) {
 			cluster.Run(t, cluster.Launch{Job: "shape", Ranks: 4, Env: []string{"GCCL_TRANSPORT=" + over}})
 		})

@@ -74,7 +74,7 @@ func TestPausedRank(t *testing.T) {
 				}})
 		})
 	}
-	for _, name := range []string{"shm", "tcp"} {
+	for _, name := range transports() {
 		over(name)
 	}
 }

@@ -83,7 +83,7 @@ func records(t *testing.T, dir string, ranks int) (all []comm.Record) {
 // records together name that rank.
 func TestRecorder(t *testing.T) {
 	t.Parallel() // it waits more than it works
-	for _, name := range []string{"shm", "tcp"} {
+	for _, name := range transports() {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			p, path := newPage(t)
