@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"transport/faulty":          {"kernels", "transport"},
 	"transport/mem":             {"kernels", "transport"},
 	"transport/spin":            {},
-	"transport/shm":             {"kernels", "kernels/cpu", "transport", "golang.org/x/sys"}, // copies past the caches
+	"transport/shm":             {"kernels", "kernels/cpu", "transport", "transport/spin", "golang.org/x/sys"}, // copies past the caches, asks for lines ahead
 	"transport/tcp":             {"kernels", "transport", "bootstrap/auth", "golang.org/x/sys"},
 	"transport/verbs":           {"kernels", "transport", "transport/verbs/...", "bootstrap/auth", "golang.org/x/sys"},
 	"transport/p2p":             {"kernels", "transport", "kernels/cuda", "golang.org/x/sys"},

@@ -14,9 +14,9 @@
 // competes with runs from start to end in its caller's goroutine, without a hand-over. Calls that were
 // started and that nobody waits for are driven by a goroutine that lives as long as there are any.
 //
-// A short one-shot all-reduce that is called again and again skips most of this (short, Driver.sprint): through the public call, 8 bytes between two
-// processes take 190 ns where a bare line each way takes 110 (processors near each other), and 371–380 where it takes 281 (far): tests/latency,
-// after a barrier. Op by op it was 261 and 441.
+// A call of one round of few bytes that is made again and again skips most of this (short, Driver.sprint): through the public call, an all-reduce of 8 bytes
+// between two processes takes 190 ns where a bare line each way takes 110 (processors near each other), and 371–380 where it takes 281 (far):
+// tests/latency, after a barrier. Op by op it was 261 and 441.
 //
 // A fold whose result is sent next makes it, 8 KiB at a time, in its own memory and in every slot that the peers read, or, in memory that a peer
 // has from its transport's Allocator, right where the peer wants it (relay, transport.Lander): a two-shot all-reduce between such memories

@@ -12,7 +12,7 @@ import (
 const (
 	batch        = 64                     // polls between preemption points, about 2 µs
 	spinTime     = 200 * time.Microsecond // spin this long before sleeping
-	crowdedPolls = 16                     // polls before yielding when ranks outnumber processors
+	crowdedPolls = 4                      // polls before yielding when ranks outnumber processors
 	crowdedTurns = 64                     // yields before sleeping
 	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
 	checkEvery   = 64                     // passes between looks at the clock and the context

@@ -7,104 +7,145 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// short is a task of one round that sends blocks of its input to some peers, sees a message of each, and folds once: a one-shot
-// all-reduce or a direct reduce-scatter. Of a few bytes, they take less time than finding out op by op where everything is; so a lane does it once for a task
-// and its later calls. It is walked by the same program counter as the plan, so that either can go on where the other stopped.
+// short is a task of one round of few bytes whose ops are resolved: links, lengths and places in the buffers are known. Of such calls, finding out op by op
+// where everything is takes longer than doing it; so a lane finds out once for a task and its later calls.
 type short struct {
-	to, from []*link // sends and views, in the order of the plan
-	at       []int   // bytes into the input, of each send
-	own      int     // and of what is folded
-	lend     bool    // sends may lend the input
-	operand  []int   // of the fold: which view each one is, or -1 for the input
-	views    []unsafe.Pointer
-	srcs     []unsafe.Pointer // operands, a view's at its place
+	ops   []shortOp
+	views []unsafe.Pointer
+	srcs  []unsafe.Pointer // of the fold at hand
 }
+
+// shortOp is an op of the plan.
+type shortOp struct {
+	code    collective.OpCode
+	link    *link // none of a fold or copy
+	place   place // the source of a send, else the destination
+	bytes   int
+	elems   int
+	shared  *bool   // whether a send may lend; nil: it must not
+	behind  uint64  // of a reuse
+	srcs    []place // of a fold or copy
+	release []*link // of the views that it is the last to use
+}
+
+// place is somewhere in a buffer, or a view.
+type place struct {
+	base *unsafe.Pointer
+	at   int // bytes
+}
+
+func (p *place) pointer() unsafe.Pointer { return unsafe.Add(*p.base, p.at) }
 
 // newShort is the short way through a task that the lane has begun, or nil.
 func (l *Lane) newShort(t *Task) *short {
-	if t.rounds != 1 || t.Plan.Pieces != 1 || t.PreMul != nil || len(l.ops) == 0 {
+	if t.rounds != 1 || t.PreMul != nil || l.cold {
 		return nil
 	}
-	s := &short{}
-	last := &l.ops[len(l.ops)-1]
-	for i := range l.ops[:len(l.ops)-1] {
-		o := &l.ops[i]
-		if o.Code != collective.OpSend && o.Code != collective.OpView {
+	for _, n := range l.size[:t.Plan.Pieces] {
+		if n >= relayFrom {
 			return nil
 		}
-		k, err := l.link(o.Peer)
-		if err != nil {
-			return nil
-		}
-		switch src := t.Plan.Srcs[o.Src:]; {
-		case o.Code == collective.OpSend && len(s.from) == 0 && src[0].Space == collective.In:
-			lend := src[0].Flags&collective.Lend != 0
-			if len(s.to) > 0 && lend != s.lend {
+	}
+	s := &short{ops: make([]shortOp, len(l.ops)), views: make([]unsafe.Pointer, t.Plan.Views)}
+	from := make([]*link, t.Plan.Views)
+	for i := range l.ops {
+		o, p := &l.ops[i], &s.ops[i]
+		p.code = o.Code
+		srcs := t.Plan.Sources(o)
+		if o.Code != collective.OpFold && o.Code != collective.OpCopy {
+			var err error
+			if p.link, err = l.link(o.Peer); err != nil {
 				return nil
 			}
-			s.to, s.at, s.lend = append(s.to, k), append(s.at, int(src[0].Block)*l.stride[collective.In]), lend
-		case o.Code == collective.OpView && int(o.Dst.Block) == len(s.from):
-			s.from = append(s.from, k)
-		default:
-			return nil
 		}
-	}
-	if last.Code != collective.OpFold || int(last.NSrc) != len(s.from)+1 || last.Dst.Space != collective.Out || last.Dst.IsView() || last.Dst.Block != 0 {
-		return nil
-	}
-	for _, r := range t.Plan.Srcs[last.Src : last.Src+uint32(last.NSrc)] {
-		switch {
-		case r.IsView() && r.Flags&collective.Last != 0:
-			s.operand = append(s.operand, int(r.Block))
-		case r.Space == collective.In:
-			s.operand, s.own = append(s.operand, -1), int(r.Block)*l.stride[collective.In]
-		default:
-			return nil
+		at := o.Dst
+		switch o.Code {
+		case collective.OpSend:
+			at = srcs[0]
+			switch {
+			case at.Flags&collective.Lend == 0:
+			case at.Space == collective.In:
+				p.shared = &t.InShared
+			case at.Space == collective.Out:
+				p.shared = &t.OutShared
+			}
+		case collective.OpView:
+			from[at.Block] = p.link
+		case collective.OpReuse:
+			p.behind = o.Behind()
+			continue
+		case collective.OpFold, collective.OpCopy:
+			for _, r := range srcs {
+				p.srcs = append(p.srcs, s.place(l, r))
+				if r.Flags&collective.Last != 0 {
+					p.release = append(p.release, from[r.Block])
+				}
+			}
+			if len(s.srcs) < len(srcs) {
+				s.srcs = make([]unsafe.Pointer, len(srcs))
+			}
 		}
+		p.place, p.bytes, p.elems = s.place(l, at), l.size[at.Piece], l.elems[at.Piece]
 	}
-	s.views = make([]unsafe.Pointer, len(s.from))
-	s.srcs = make([]unsafe.Pointer, len(s.operand))
 	return s
+}
+
+func (s *short) place(l *Lane, r collective.Ref) place {
+	if r.IsView() {
+		return place{&s.views[r.Block], 0}
+	}
+	return place{&l.base[r.Space], int(r.Block)*l.stride[r.Space] + l.at[r.Piece]} // the round, the first, begins where blocks do
 }
 
 // advance goes on from the lane's program counter and reports whether it came to the end.
 func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
-	if l.pc == len(l.ops) { // folded before: the lane waits until what it lent was read
-		return true, nil
-	}
-	n, shared := l.size[0], s.lend && t.InShared
-	for ; l.pc < len(s.to); l.pc++ {
-		k := s.to[l.pc]
-		ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: unsafe.Add(t.In, s.at[l.pc]), N: n, Shared: shared})
-		if !ok {
-			l.waits = k
-			return false, err
+	for ; l.pc < len(s.ops); l.pc++ {
+		o := &s.ops[l.pc]
+		k := o.link
+		switch o.code {
+		case collective.OpSend:
+			ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes, Shared: o.shared != nil && *o.shared})
+			if !ok {
+				l.waits = k
+				return false, err
+			}
+			k.sent++
+		case collective.OpView:
+			p, err := k.stream.View(t.Tag, o.bytes)
+			if p == nil {
+				l.waits, l.arrival = k, true
+				return false, err
+			}
+			*o.place.base = p
+		case collective.OpRecv:
+			ok, err := k.stream.Recv(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes})
+			if !ok {
+				l.waits, l.arrival = k, true
+				return false, err
+			}
+		case collective.OpReuse:
+			if n, err := k.stream.Sent(); n < k.sent-o.behind || err != nil {
+				l.waits = k
+				return false, err
+			}
+		default:
+			srcs := s.srcs[:len(o.srcs)]
+			for i := range o.srcs {
+				srcs[i] = o.srcs[i].pointer()
+			}
+			switch dst := o.place.pointer(); {
+			case o.bytes == 0:
+			case o.code == collective.OpFold:
+				t.Fold(dst, srcs, o.elems)
+			case dst != srcs[0]:
+				copy(unsafe.Slice((*byte)(dst), o.bytes), unsafe.Slice((*byte)(srcs[0]), o.bytes))
+			}
+			for _, k := range o.release {
+				if err := k.stream.Release(); err != nil {
+					return false, err
+				}
+			}
 		}
-		k.sent++
 	}
-	for i := l.pc - len(s.to); i < len(s.from); i++ {
-		k := s.from[i]
-		p, err := k.stream.View(t.Tag, n)
-		if p == nil {
-			l.waits, l.arrival = k, true
-			return false, err
-		}
-		s.views[i] = p
-		l.pc++
-	}
-	for i, v := range s.operand {
-		if v < 0 {
-			s.srcs[i] = unsafe.Add(t.In, s.own)
-		} else {
-			s.srcs[i] = s.views[v]
-		}
-	}
-	t.Fold(t.Out, s.srcs, l.elems[0])
-	for _, k := range s.from {
-		if err := k.stream.Release(); err != nil {
-			return false, err
-		}
-	}
-	l.pc++
 	return true, nil
 }

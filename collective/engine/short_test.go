@@ -2,76 +2,82 @@ package engine
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/transport"
 )
 
-// A call that is made again and again takes the short way, and gives the same sums as the first time, on fresh inputs and in other
-// memory; another call in between gives its own.
+// A call that is made again and again takes the short way, and gives what the first one gave, of fresh inputs and in other memory; another call
+// in between gives its own.
 func TestShort(t *testing.T) {
-	for kind, algorithm := range map[collective.Kind]string{collective.AllReduce: "oneshot", collective.ReduceScatter: "direct"} {
-		for _, n := range []int{2, 3, 5} {
-			testShort(t, kind, algorithm, n)
+	for _, n := range []int{2, 3, 5} {
+		for _, k := range collective.Kinds() {
+			for _, a := range collective.Catalog(k) {
+				s := collective.Shape{Kind: k, Ranks: n}
+				if k.Rooted() {
+					s.Root = n - 1
+				}
+				for _, inPlace := range []bool{false, true} {
+					for _, shared := range []bool{false, true} {
+						testShort(t, s, a.Name, inPlace, shared)
+					}
+				}
+			}
 		}
 	}
 }
 
-func testShort(t *testing.T, kind collective.Kind, algorithm string, n int) {
-	j := newJob(t, n, NewDriver)
-	const rounds = 12
-	shape := collective.Shape{Kind: kind, Ranks: n}
-	blocks, _ := kind.Blocks(n)
-	var wg sync.WaitGroup
-	outs := make([][]int64, n)
-	shorts := make([]int, n)
-	for r := range n {
-		short := newTestCall(t, shape, r, algorithm, 3, 1<<10, 1, false)
-		var others []*testCall
-		for _, a := range collective.Catalog(collective.AllReduce) {
-			if all := (collective.Shape{Kind: collective.AllReduce, Ranks: n}); a.Name != "oneshot" {
-				others = append(others, newTestCall(t, all, r, a.Name, 40, 64, 1, false), newTestCall(t, all, r, a.Name, 40, 8, 1, false))
-			}
-		}
-		wg.Go(func() {
-			for k := range rounds {
-				if k == rounds/2 {
-					for _, c := range others {
-						c.run(t, j.ports[r])
-						c.run(t, j.ports[r])
-						require.Equal(t, want(n, 39, 0), c.out[39])
-					}
-				}
-				in, out := make([]int64, 3*blocks), make([]int64, 3)
-				for i := range in {
-					in[i] = input(r, i) + int64(k)
-				}
-				short.tasks[0].In, short.tasks[0].Out = unsafe.Pointer(&in[0]), unsafe.Pointer(&out[0])
-				short.run(t, j.ports[r])
-				outs[r] = append(outs[r], out...)
-				if j.ports[r].lanes[0].short != nil {
-					shorts[r]++
-				}
-			}
-		})
+func testShort(t *testing.T, s collective.Shape, algorithm string, inPlace, shared bool) {
+	const rounds = 8
+	j := newJob(t, s.Ranks, NewDriver)
+	for _, d := range j.drivers {
+		d.SetCrowded(s.Ranks > 2)
 	}
-	wg.Wait()
-	for r := range n {
-		first := 0 // element of the input that the first of the output is the sum of
-		if blocks > 1 {
-			first = 3 * r
-		}
+	count := 40
+	if s.Kind == collective.Barrier {
+		count = 0
+	}
+	blocksIn, blocksOut := s.Kind.Blocks(s.Ranks)
+	each(s.Ranks, func(r int) {
+		call := newTestCall(t, s, r, algorithm, count, 1<<10, 1, inPlace)
+		task, shorts := call.tasks[0], 0
 		for k := range rounds {
-			for i := range 3 {
-				require.Equal(t, want(n, i+first, k), outs[r][3*k+i], "%v: rank %d of %d, round %d, element %d", kind, r, n, k, i)
+			if k == rounds/2 {
+				all := collective.Shape{Kind: collective.AllReduce, Ranks: s.Ranks}
+				other := newTestCall(t, all, r, "ring", 40, 8, 1, false)
+				other.run(t, j.ports[r])
+				other.want(t, all, r, 40)
+			}
+			fresh := newTestCall(t, s, r, algorithm, count, 1<<10, 1, inPlace)
+			for i := range blocksIn * count {
+				fresh.in[i] += int64(k)
+			}
+			if shared {
+				fresh.moveTo(t, j.endpoints[r].(transport.Allocator))
+			}
+			task.In, task.Out, task.InShared, task.OutShared = unsafe.Pointer(&fresh.in[0]), unsafe.Pointer(&fresh.out[0]), shared, shared
+			call.run(t, j.ports[r])
+			more := int64(k)
+			if s.Kind.Reduces() {
+				more *= int64(s.Ranks)
+			}
+			for i := range blocksOut * count {
+				fresh.out[i] -= more
+			}
+			fresh.want(t, s, r, count)
+			if j.ports[r].lanes[0].short != nil {
+				shorts++
 			}
 		}
-		require.Equal(t, rounds-2, shorts[r], "calls of rank %d by the short way: all but the first and the one after another call", r)
-	}
+		if rounds-2 != shorts {
+			t.Errorf("%v %s, in place %v: %d calls of rank %d of %d by the short way, want %d: all but the first and the one after another call",
+				s.Kind, algorithm, inPlace, shorts, r, s.Ranks, rounds-2)
+		}
+	})
 }
 
 // A lane whose short call is done but for the reading of what it lent comes back to it. It must not fold again: the views are given back,
@@ -79,8 +85,9 @@ func testShort(t *testing.T, kind collective.Kind, algorithm string, n int) {
 func TestShortFoldsOnce(t *testing.T) {
 	folds := 0
 	task := &Task{Fold: func(unsafe.Pointer, []unsafe.Pointer, int) { folds++ }}
-	l := &Lane{ops: make([]collective.Op, 1), size: []int{8}, elems: []int{1}}
-	s := &short{operand: []int{-1}, srcs: make([]unsafe.Pointer, 1)}
+	l := &Lane{ops: make([]collective.Op, 1)}
+	buffer := place{&l.base[collective.In], 0}
+	s := &short{ops: []shortOp{{code: collective.OpFold, place: buffer, srcs: []place{buffer}, bytes: 8, elems: 1}}, srcs: make([]unsafe.Pointer, 1)}
 	for range 3 {
 		done, err := s.advance(l, task)
 		require.NoError(t, err)
@@ -90,15 +97,70 @@ func TestShortFoldsOnce(t *testing.T) {
 	}
 }
 
+// moveTo puts the buffers into memory that may be lent, the input and the output as far from each other as they are.
+func (c *testCall) moveTo(t testing.TB, a transport.Allocator) {
+	in, out := uintptr(unsafe.Pointer(&c.in[0])), uintptr(unsafe.Pointer(&c.out[0]))
+	n := 8 * (len(c.in) + len(c.out))
+	p, err := a.Alloc(int64(n))
+	require.NoError(t, err)
+	first := min(in, out)
+	if max(in, out)-first >= uintptr(n) { // not in place
+		first, out = in, in+8*uintptr(len(c.in))
+	}
+	was := c.in
+	c.in = unsafe.Slice((*int64)(unsafe.Add(p, in-first)), len(c.in))
+	c.out = unsafe.Slice((*int64)(unsafe.Add(p, out-first)), len(c.out))
+	copy(c.in, was)
+}
+
 func (c *testCall) run(t testing.TB, p *Port) {
 	holds := p.TryStart(&c.Call, 0, c.tasks...)
 	require.NoError(t, c.Wait(context.Background(), holds))
 }
 
-// want is element i of the sum over n ranks of inputs to each of which more was added.
-func want(n, i, more int) (sum int64) {
-	for r := range n {
-		sum += input(r, i) + int64(more)
+// slowStream lets go of the memory of what was sent late, and notes what may be lent.
+type slowStream struct {
+	echo
+	ours   uint64
+	shared []bool
+}
+
+func (s *slowStream) Stream(int) transport.Stream { return s }
+
+func (s *slowStream) Sent() (uint64, error) { return s.ours, nil }
+
+func (s *slowStream) Send(tag uint32, b transport.Buf) (bool, error) {
+	s.shared = append(s.shared, b.Shared)
+	return s.echo.Send(tag, b)
+}
+
+// In place, the input is not overwritten before the transport has let go of it; and what may be lent depends on the buffer.
+func TestShortReuse(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		stream := &slowStream{}
+		port := NewDriver().NewPort(PortOptions{Ranks: 2, Lanes: 1, Streams: 1, Dial: func(int, int) (transport.Conn, error) { return stream, nil }})
+		l := port.lanes[0]
+		c := newTestCall(t, collective.Shape{Kind: collective.AllReduce, Ranks: 2}, 0, "twoshot", 16, 1<<10, 1, inPlace)
+		task, folds := c.tasks[0], 0
+		task.Fold = func(unsafe.Pointer, []unsafe.Pointer, int) { folds++ }
+		task.InShared = true
+		task.call = &c.Call
+		c.Call.reset(port, 1)
+		l.queue = []*Task{task}
+		l.begin()
+		s := l.newShort(task)
+		done, err := s.advance(l, task)
+		require.NoError(t, err)
+		require.Equal(t, !inPlace, done)
+		require.Equal(t, []bool{true, false}, stream.shared)
+		if inPlace {
+			require.Equal(t, &l.links[1], l.waits)
+			require.Equal(t, collective.OpReuse, s.ops[l.pc].code)
+			stream.ours = 1
+			done, err = s.advance(l, task)
+			require.NoError(t, err)
+			require.True(t, done)
+		}
+		require.Equal(t, 1, folds)
 	}
-	return sum
 }

@@ -18,8 +18,8 @@
 // A line has 64 bytes, and in the first stream of a conn, where there is room, 4224. It is
 //
 //	 0  flag   low 32 bits of the message's number << 32 | tag; stored last
-//	 8  length in the low 30 bits, bit 30 set when the payload is elsewhere;
-//	    CRC-32C in the high 32 bits, if Options.Checksum
+//	 8  length in the low 30 bits, bit 30 set when the payload is elsewhere; in the high
+//	    32 bits CRC-32C, if Options.Checksum, else in the high 16 how many messages the sender has read
 //	16  the payload of up to 48 bytes; or its offset in the segment, where it fits no line
 //	64  the payload of more
 //

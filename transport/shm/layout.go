@@ -18,6 +18,7 @@ const (
 	farBit     = 1 << 30
 	lentBit    = 1 << 31 // and it lies in memory that is its user's again when the connection is closed
 	landedBit  = 1 << 32 // and it lies in the receiver's segment, where a landing was; only without checksums, whose bit it is
+	ackShift   = 48      // from here on, how many messages its sender has read, modulo 2¹⁶; only without checksums
 
 	headerBytes   = 8192 // header and first piece of the directory
 	firstPieceAt  = 4096

@@ -39,6 +39,10 @@ func (r *receiver) holds(seq uint64) bool {
 	return r.lines.base != nil && uint32(atomic.LoadUint64(r.lines.line(seq))>>32) == uint32(seq)
 }
 
+// ack is how many of the peer's messages we have read, where a line has it: a peer that is answered need not look for it, which would take a line of the
+// caches from us and back again.
+func (r *receiver) ack() uint64 { return r.seq << ackShift }
+
 // View shows the next message. See transport.Stream.
 func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 	r := &s.rx
@@ -50,9 +54,12 @@ func (s *stream) View(tag uint32, n int) (unsafe.Pointer, error) {
 		return nil, s.other(p, tag, n)
 	}
 	meta := *(*uint64)(unsafe.Add(unsafe.Pointer(p), 8))
-	if meta == uint64(n) && uint(n) <= uint(r.ring.inline()) && r.plain {
-		r.viewing, r.flag, r.bytes = true, want, n
-		return payload(p, n), nil
+	if r.plain {
+		s.tx.hears(meta)
+		if meta&(1<<ackShift-1) == uint64(n) && uint(n) <= uint(r.ring.inline()) {
+			r.viewing, r.flag, r.bytes = true, want, n
+			return payload(p, n), nil
+		}
 	}
 	v, err := s.open(p, tag, meta, n)
 	if err == nil && !r.plain {
@@ -79,6 +86,9 @@ func (s *stream) Recv(tag uint32, b transport.Buf) (bool, error) {
 		return false, s.other(p, tag, b.N)
 	}
 	meta := *(*uint64)(unsafe.Add(unsafe.Pointer(p), 8))
+	if r.plain {
+		s.tx.hears(meta)
+	}
 	v, err := s.open(p, tag, meta, b.N)
 	if err != nil {
 		return false, err

@@ -179,3 +179,62 @@ func TestRingsOfAnotherWidth(t *testing.T) {
 		require.True(t, c.attached)
 	}
 }
+
+// Whoever is answered learns from the answers what was read, and does not look at the reader's count.
+func TestMessagesTellWhatWasRead(t *testing.T) {
+	dir := segmentDir(t)
+	for _, n := range []int{8, 48, 49, 4160, 5000, 40 << 10} {
+		x, y := pair(t, openIn(t, dir), openIn(t, dir), 1)
+		for i := range 4 {
+			a, b := x.Stream(i%2).(*stream), y.Stream(i%2).(*stream)
+			for k := range 3 * ringLines {
+				messageTells(t, a, b, filled(n, byte(k)), i < 2)
+				messageTells(t, b, a, filled(n, byte(k)), i < 2)
+			}
+		}
+	}
+}
+
+// messageTells sends a message and spoils the count that a sender might look at. It is viewed and, if it does not fit a line, made in its slot; or
+// it is copied twice.
+func messageTells(t *testing.T, from, to *stream, sent []byte, views bool) {
+	n := len(sent)
+	var slot unsafe.Pointer
+	if views {
+		slot = from.Stage(n)
+	}
+	if slot != nil {
+		from.Fill(slot, unsafe.Pointer(&sent[0]), n)
+		require.NoError(t, from.SendStaged(1, n))
+	} else {
+		ok, err := from.Send(1, bufOf(sent))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	got := make([]byte, n)
+	require.NoError(t, poll(to.c.e, func() (bool, error) {
+		if !views {
+			return to.Recv(1, bufOf(got))
+		}
+		p, err := to.View(1, n)
+		if p == nil || err != nil {
+			return false, err
+		}
+		copy(got, unsafe.Slice((*byte)(p), n))
+		return true, to.Release()
+	}))
+	require.Equal(t, sent, got)
+	*from.tx.ring.head() = 77 // an error for whoever looks
+}
+
+// A count that cannot be true is passed over: it is no news, or not the peer's to say.
+func TestHears(t *testing.T) {
+	const head = 1<<48 - 2 // the low 16 bits are about to wrap
+	for ack, want := range map[uint64]uint64{head: head, head + 1: head + 1, head + 3: head + 3, head + 4: head, head - 1: head, head + 1<<15: head} {
+		s := sender{head: head, seq: head + 3, lends: 1}
+		s.lent[(head+1)%ringLines] = true
+		s.hears(ack << ackShift)
+		require.Equal(t, want, s.head, "told %d", int64(ack-head))
+		require.Equal(t, want > head+1, s.lends == 0)
+	}
+}

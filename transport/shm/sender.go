@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/spin"
 )
 
 // sender is the outgoing half of a stream, all of it in our own segment.
@@ -60,8 +61,11 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	} else {
 		copyBytes(to, b.Ptr, b.N)
 	}
-	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N)
+	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N) | s.rx.ack()
 	t.publish(p, tag, b.N)
+	if b.N > besideFlag { // the next message will be alike, and the peer has its lines from the last time round
+		spin.Own(t.ring.line(t.seq), (behindAt+b.N+lineBytes-1)/lineBytes)
+	}
 	return true, nil
 }
 
@@ -132,13 +136,25 @@ func (t *sender) refresh() error {
 	if head-t.head > t.seq+t.skew-t.head {
 		return &transport.SequenceError{Got: head, Want: t.head}
 	}
+	t.passes(head)
+	return nil
+}
+
+// hears takes the reader's count from a message of the peer's. It is not news if we have looked since, and nothing if it cannot be true.
+func (t *sender) hears(meta uint64) {
+	if read := uint64(uint16(meta>>ackShift) - uint16(t.head)); read != 0 && read <= t.seq+t.skew-t.head {
+		t.passes(t.head + read)
+	}
+}
+
+// passes notes that the reader is done with the lines before head.
+func (t *sender) passes(head uint64) {
 	for ; t.head != head; t.head++ {
 		if l := &t.lent[t.head%ringLines]; *l {
 			*l = false
 			t.lends--
 		}
 	}
-	return nil
 }
 
 // write puts b into the next line, which is free. Flip, if > 0, is the bit to
@@ -151,6 +167,8 @@ func (s *stream) write(tag uint32, b transport.Buf, flip int) (bool, error) {
 	meta := uint64(b.N)
 	if c.e.opts.Checksum {
 		meta |= uint64(checksum(b.Ptr, b.N)) << 32
+	} else {
+		meta |= s.rx.ack()
 	}
 	if b.N > t.ring.inline() {
 		var off int64

@@ -50,7 +50,7 @@ func (s *stream) SendStaged(tag uint32, n int) error {
 	}
 	p := t.ring.line(t.seq)
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), inlineAt)) = uint64(t.staged)
-	meta := uint64(n) | farBit
+	meta := uint64(n) | farBit | s.rx.ack() // with checksums nothing is staged
 	if t.lands {
 		meta |= landedBit
 	}

@@ -7,6 +7,8 @@
 //	for !spin.WaitNot(word, idle, 64) {
 //		spin.Preemptible()
 //	}
+//
+// Own is for the other end: who stores a word that is waited for.
 package spin
 
 // Preemptible is a call with a stack frame, which assembly cannot be: here the runtime can stop the goroutine.

@@ -29,3 +29,15 @@ again:
 	DECL CX
 	JG   again
 	RET
+
+// func Own(p unsafe.Pointer, n int)
+TEXT ·Own(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+
+own:
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
+	ADDQ $64, AX
+	DECQ CX
+	JG   own
+	RET

@@ -30,3 +30,15 @@ again:
 	SUBSW $1, R2
 	BGT  again
 	RET
+
+// func Own(p unsafe.Pointer, n int)
+TEXT ·Own(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+
+own:
+	PRFM (R0), PSTL1KEEP
+	ADD  $64, R0
+	SUBS $1, R1
+	BGT  own
+	RET

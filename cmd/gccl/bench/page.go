@@ -102,7 +102,7 @@ func (p *page) wait(ctx context.Context) error {
 // yield gives the processor to other processes and this process's goroutines, and now and then
 // looks whether there is still something to wait for.
 func (p *page) yield(ctx context.Context, n, rank int) error {
-	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	if n%256 != 0 {
 		return nil
 	}
