@@ -25,5 +25,5 @@
 // While nothing moves, a driver spins on the one word that must change, 64 polls at a time in a few
 // lines of assembly with PAUSE, or asks a stream that has no such word, a socket, a few times, then calls
 // an ordinary function so that the Go runtime can stop it, then yields, and at last sleeps, in a futex or in epoll. When there are more ranks than processors it yields
-// almost at once.
+// almost at once, or sleeps at once for a while after a yield of more than a millisecond, which says that others compute on its processor.
 package engine

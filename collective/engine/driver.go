@@ -31,6 +31,7 @@ type Driver struct {
 	// Of the holder of the token.
 	lanes        []*Lane // with tasks
 	yieldsHelped int     // waits in a row that a yield ended
+	sleeps       int     // waits that sleep at once, under the token
 	sole         *Lane   // of the call that StartHeld began while there was no other; it is not in lanes yet
 	sleeper
 }

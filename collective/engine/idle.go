@@ -14,6 +14,8 @@ const (
 	spinTime     = 200 * time.Microsecond // spin this long before sleeping
 	crowdedPolls = 4                      // polls before yielding when ranks outnumber processors
 	crowdedTurns = 64                     // yields before sleeping
+	longTurn     = time.Millisecond       // a yield that takes longer: others compute on our processor
+	longTurnOver = 64                     // waits that sleep instead after such a yield
 	napTime      = 20 * time.Millisecond  // longest sleep: then look at deadlines
 	checkEvery   = 64                     // passes between looks at the clock and the context
 	asks         = 4                      // times that a stream without a word is asked in a batch, about 2 µs of a socket's
@@ -26,7 +28,7 @@ type idleness struct {
 	passes int
 	since  time.Time
 	armed  bool // bells are armed; one more pass, then sleep
-	yields bool // the last thing we did was to yield
+	yields bool // the last thing we did was to yield, or to sleep instead
 }
 
 // ended learns from a wait that is over: where a yield ended it again and again, whoever we wait for is on our
@@ -68,11 +70,18 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 	if come {
 		return
 	}
-	s.yields = crowded || s.passes == 2 || s.passes%4 == 0
-	if s.yields {
-		osYield() // to a peer that others keep off its processor, or that shares ours
-	}
 	if crowded {
+		s.yields = true
+		if d.sleeps > 0 { // who yields comes after those who compute, whose turns are milliseconds; who wakes up comes before them
+			d.sleeps--
+			d.arm(s)
+			return
+		}
+		began := time.Now()
+		osYield()
+		if time.Since(began) > longTurn {
+			d.sleeps = longTurnOver
+		}
 		if s.passes%8 == 0 {
 			runtime.Gosched()
 			d.look(ctx, c)
@@ -81,6 +90,9 @@ func (d *Driver) idle(ctx context.Context, c *Call, s *idleness) {
 			d.arm(s)
 		}
 		return
+	}
+	if s.yields = s.passes == 2 || s.passes%4 == 0; s.yields {
+		osYield() // to a peer that others keep off its processor, or that shares ours
 	}
 	if s.passes%8 != 0 {
 		return

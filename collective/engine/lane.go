@@ -22,7 +22,8 @@ type Lane struct {
 	active bool    // listed in the driver
 
 	laid  *Task  // whose plan and layout what follows was last made for
-	short *short // of laid, from its second call on; nil: there is none
+	short *short // of laid, from its second call on, in made; nil: there is none
+	made  short
 	ops   []collective.Op
 	pc    int
 	round int // of the running task
@@ -101,7 +102,8 @@ func (l *Lane) begin() {
 	}
 	p := t.Plan
 	t.rounds, t.began = t.Layout.Rounds(), 1
-	l.laid, l.short = t, nil
+	l.laid = t
+	l.forget()
 	l.ops = p.Linear()
 	l.base[collective.In], l.base[collective.Out] = t.In, t.Out
 	block := t.Layout.Count * t.Layout.Elem
@@ -209,7 +211,8 @@ func (l *Lane) advance() (moved bool, err error) {
 		if len(l.queue) > 0 {
 			l.begin()
 		} else if l.stride[collective.In] > longBlock {
-			l.base, l.laid, l.short = [3]unsafe.Pointer{}, nil, nil
+			l.base, l.laid = [3]unsafe.Pointer{}, nil
+			l.forget()
 			clear(l.srcs[:cap(l.srcs)])
 		}
 		t.call.taskDone()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective"
@@ -12,6 +13,7 @@ import (
 type short struct {
 	ops   []shortOp
 	views []unsafe.Pointer
+	from  []*link          // of each view
 	srcs  []unsafe.Pointer // of the fold at hand
 }
 
@@ -22,7 +24,7 @@ type shortOp struct {
 	place   place // the source of a send, else the destination
 	bytes   int
 	elems   int
-	shared  *bool   // whether a send may lend; nil: it must not
+	lends   [2]bool // a send may lend input, or output, that peers map
 	behind  uint64  // of a reuse
 	srcs    []place // of a fold or copy
 	release []*link // of the views that it is the last to use
@@ -36,7 +38,7 @@ type place struct {
 
 func (p *place) pointer() unsafe.Pointer { return unsafe.Add(*p.base, p.at) }
 
-// newShort is the short way through a task that the lane has begun, or nil.
+// newShort is the short way through a task that the lane has begun, or nil. It takes the place of the one before, and its memory.
 func (l *Lane) newShort(t *Task) *short {
 	if t.rounds != 1 || t.PreMul != nil || l.cold {
 		return nil
@@ -46,11 +48,13 @@ func (l *Lane) newShort(t *Task) *short {
 			return nil
 		}
 	}
-	s := &short{ops: make([]shortOp, len(l.ops)), views: make([]unsafe.Pointer, t.Plan.Views)}
-	from := make([]*link, t.Plan.Views)
+	s := &l.made
+	s.ops = slices.Grow(s.ops[:0], len(l.ops))[:len(l.ops)]
+	s.views = slices.Grow(s.views[:0], t.Plan.Views)[:t.Plan.Views]
+	s.from = slices.Grow(s.from[:0], t.Plan.Views)[:t.Plan.Views]
 	for i := range l.ops {
 		o, p := &l.ops[i], &s.ops[i]
-		p.code = o.Code
+		*p = shortOp{code: o.Code, srcs: p.srcs[:0], release: p.release[:0]}
 		srcs := t.Plan.Sources(o)
 		if o.Code != collective.OpFold && o.Code != collective.OpCopy {
 			var err error
@@ -65,12 +69,12 @@ func (l *Lane) newShort(t *Task) *short {
 			switch {
 			case at.Flags&collective.Lend == 0:
 			case at.Space == collective.In:
-				p.shared = &t.InShared
+				p.lends[0] = true
 			case at.Space == collective.Out:
-				p.shared = &t.OutShared
+				p.lends[1] = true
 			}
 		case collective.OpView:
-			from[at.Block] = p.link
+			s.from[at.Block] = p.link
 		case collective.OpReuse:
 			p.behind = o.Behind()
 			continue
@@ -78,16 +82,21 @@ func (l *Lane) newShort(t *Task) *short {
 			for _, r := range srcs {
 				p.srcs = append(p.srcs, s.place(l, r))
 				if r.Flags&collective.Last != 0 {
-					p.release = append(p.release, from[r.Block])
+					p.release = append(p.release, s.from[r.Block])
 				}
 			}
-			if len(s.srcs) < len(srcs) {
-				s.srcs = make([]unsafe.Pointer, len(srcs))
-			}
+			s.srcs = slices.Grow(s.srcs[:0], len(srcs))
 		}
 		p.place, p.bytes, p.elems = s.place(l, at), l.size[at.Piece], l.elems[at.Piece]
 	}
 	return s
+}
+
+// forget ends the short way, and holds none of the memory that its calls were about.
+func (l *Lane) forget() {
+	l.short = nil
+	clear(l.made.views)
+	clear(l.made.srcs[:cap(l.made.srcs)])
 }
 
 func (s *short) place(l *Lane, r collective.Ref) place {
@@ -104,7 +113,7 @@ func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
 		k := o.link
 		switch o.code {
 		case collective.OpSend:
-			ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes, Shared: o.shared != nil && *o.shared})
+			ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes, Shared: o.lends[0] && t.InShared || o.lends[1] && t.OutShared})
 			if !ok {
 				l.waits = k
 				return false, err
