@@ -9,6 +9,9 @@ PURE := ./collective ./kernels/... ./topology/... ./bootstrap/...
 # What runs many ranks in one process: also under the race detector.
 RACE := ./comm ./collective/engine ./transport/mem ./bootstrap
 
+# Whole jobs: ranks as processes.
+JOBS := ./tests/e2e ./tests/faults
+
 # At most so long for one package's tests, on a slow and busy machine.
 TIMEOUT ?= 10m
 FUZZTIME ?= 20s
@@ -32,9 +35,12 @@ test: vet
 	$(GO) test -timeout $(TIMEOUT) ./...
 	$(GO) test -race -short -timeout $(TIMEOUT) $(RACE)
 
-# Every combination instead of a pairwise cover: takes hours.
+# Every combination instead of a pairwise cover: takes hours. Then the whole jobs where processes may not look into each other, and under
+# the race detector without assembly.
 test-full: vet
 	GCCL_TEST_FULL=1 $(GO) test -timeout 12h ./...
+	GCCL_TEST_CONFINED=1 $(GO) test -count 1 -timeout 1h $(JOBS)
+	$(GO) test -race -tags purego -timeout 2h $(JOBS)
 
 # The tests that need GPUs, on emulated ones (kernels/cuda/emulator). It wants g++ and x86-64.
 test-gpu:

@@ -36,10 +36,17 @@ const (
 // reportFD is the descriptor on which a rank reports.
 const reportFD = 3
 
-// Main is the body of TestMain: it runs the tests, or in a rank process the job, and does not return.
+// Main is the body of TestMain: it runs the tests, or in a rank process the job, and does not return. With GCCL_TEST_CONFINED=1 no process
+// of the tests may look into another (Confine).
 func Main(m *testing.M, jobs Jobs) {
 	name, is := os.LookupEnv(jobVar)
 	if !is {
+		if os.Getenv("GCCL_TEST_CONFINED") == "1" {
+			if err := Confine(); err != nil {
+				fmt.Fprintln(os.Stderr, "cluster: GCCL_TEST_CONFINED:", err)
+				os.Exit(2)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	job := jobs[name]

@@ -6,11 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -20,38 +21,11 @@ import (
 	"github.com/gccl-project/gccl/tests/cluster"
 )
 
-// forbid makes the kernel refuse system calls to this process, in all its threads, as a container's profile does.
-func forbid(calls ...uint32) error {
-	load := func(offset uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
-	}
-	program := []unix.SockFilter{load(0)} // the number of the call
-	for i, nr := range calls {
-		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jt: uint8(len(calls) - i)})
-	}
-	const allow, refuse = 0x7fff0000, 0x00050000
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: allow}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: refuse | uint32(unix.EPERM)})
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	const setFilter, allThreads = 1, 1
-	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
-		return fmt.Errorf("seccomp: %w", errno)
-	}
-	return nil
-}
-
 // confined is the job of a rank that may not look into other processes.
 func confined(r *cluster.Rank) {
 	r.Case("right", func(*cluster.Case) error {
-		if err := forbid(unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PTRACE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD); err != nil {
+		if err := cluster.Confine(); err != nil {
 			return err
-		}
-		var word [8]byte
-		here := []unix.Iovec{{Base: &word[0], Len: 8}}
-		if _, err := unix.ProcessVMReadv(os.Getpid(), here, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&word)), Len: 8}}, 0); err != unix.EPERM {
-			return fmt.Errorf("process_vm_readv says %v, want EPERM: the filter does nothing", err)
 		}
 		c, err := comm.New(background, r.Config())
 		if err != nil {
@@ -77,6 +51,35 @@ func confined(r *cluster.Rank) {
 func TestUC36_ForbiddenToLookIntoPeers(t *testing.T) {
 	res := cluster.Run(t, cluster.Launch{Job: "confined", Ranks: 3, Env: []string{"GCCL_TRANSPORT=auto"}})
 	require.Equal(t, []string{"right"}, res.Cases())
+}
+
+// TestUC36_ForbiddenBesideOthersThatCompute: nor do they take the filter for a dead peer where they outnumber the processors, and others compute
+// on all of these.
+func TestUC36_ForbiddenBesideOthersThatCompute(t *testing.T) {
+	compute(t, "", runtime.NumCPU())
+	res := cluster.Run(t, cluster.Launch{Job: "confined", Ranks: runtime.NumCPU() + 2, Env: []string{"GCCL_TRANSPORT=auto"}})
+	require.Equal(t, []string{"right"}, res.Cases())
+}
+
+// compute starts processes that compute until the test ends, on the processors of that list (taskset's), or on all if it is empty.
+func compute(t *testing.T, processors string, n int) {
+	t.Helper()
+	args := []string{"sh", "-c", "while :; do :; done"}
+	if processors != "" {
+		args = append([]string{"taskset", "-c", processors}, args...)
+	}
+	for range n {
+		ctx, stop := context.WithCancel(context.Background())
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			stop()
+			_ = cmd.Wait()
+			used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			t.Logf("a process beside computed for %v", used)
+			require.NotZero(t, used, "nothing computed beside the ranks")
+		})
+	}
 }
 
 // crowded is the job of a rank that shares one processor with all others.
@@ -149,5 +152,19 @@ func TestUC38_FourRanksOnOneProcessor(t *testing.T) {
 		t.Logf("rank %d: a call takes %v, a yield %v, a second without calls %v of the processor", rank, fact("call"), fact("yield"), fact("idle"))
 		require.Less(t, fact("call"), 2*time.Millisecond+20*fact("yield"))
 		require.Less(t, fact("idle"), 50*time.Millisecond)
+	}
+}
+
+// TestUC38_BesideOthersThatCompute: the same beside two processes that compute on the same processor. Ranks do not wait for these at each step: a call takes
+// less than half of a yield, which is how long those two compute before the next rank has its turn.
+func TestUC38_BesideOthersThatCompute(t *testing.T) {
+	compute(t, "0", 2)
+	res := cluster.Run(t, cluster.Launch{Job: "crowded", Ranks: 4, Env: []string{"GCCL_TRANSPORT=shm"}})
+	for rank := range 4 {
+		call, ok := res.Fact("calls", rank, "call")
+		require.True(t, ok)
+		yield, _ := res.Fact("calls", rank, "yield")
+		t.Logf("rank %d: a call takes %v, a yield %v", rank, time.Duration(call), time.Duration(yield))
+		require.Less(t, time.Duration(call), max(time.Duration(yield)/2, 2*time.Millisecond))
 	}
 }
