@@ -136,14 +136,15 @@ func (s *slowStream) Send(tag uint32, b transport.Buf) (bool, error) {
 
 // In place, the input is not overwritten before the transport has let go of it; and what may be lent depends on the buffer.
 func TestShortReuse(t *testing.T) {
-	for _, inPlace := range []bool{false, true} {
+	for i := range 4 {
+		inPlace, outShared := i&1 != 0, i&2 != 0
 		stream := &slowStream{}
 		port := NewDriver().NewPort(PortOptions{Ranks: 2, Lanes: 1, Streams: 1, Dial: func(int, int) (transport.Conn, error) { return stream, nil }})
 		l := port.lanes[0]
 		c := newTestCall(t, collective.Shape{Kind: collective.AllReduce, Ranks: 2}, 0, "twoshot", 16, 1<<10, 1, inPlace)
 		task, folds := c.tasks[0], 0
 		task.Fold = func(unsafe.Pointer, []unsafe.Pointer, int) { folds++ }
-		task.InShared = true
+		task.InShared, task.OutShared = true, outShared
 		task.call = &c.Call
 		c.Call.reset(port, 1)
 		l.queue = []*Task{task}
@@ -152,7 +153,7 @@ func TestShortReuse(t *testing.T) {
 		done, err := s.advance(l, task)
 		require.NoError(t, err)
 		require.Equal(t, !inPlace, done)
-		require.Equal(t, []bool{true, false}, stream.shared)
+		require.Equal(t, []bool{true, outShared}, stream.shared)
 		if inPlace {
 			require.Equal(t, &l.links[1], l.waits)
 			require.Equal(t, collective.OpReuse, s.ops[l.pc].code)
@@ -162,5 +163,9 @@ func TestShortReuse(t *testing.T) {
 			require.True(t, done)
 		}
 		require.Equal(t, 1, folds)
+		l.forget()
+		for _, p := range append(l.made.views, l.made.srcs[:cap(l.made.srcs)]...) {
+			require.Nil(t, p, "memory of a call that is over is held")
+		}
 	}
 }

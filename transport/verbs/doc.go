@@ -79,12 +79,12 @@
 // (transport.OneSided), in their order, by one QP. Registrations are kept by range: where the device or Config.Pool has no room for one
 // more, those that were used longest ago give way until they are used again. Messages never need them.
 //
-// Memory of a GPU (Config.GPUs) is registered in its whole pages of 2 MiB, as far as its allocation goes, and where it is: as a DMA-BUF, else
-// by its address, which the module nvidia-peermem makes good, on each port by the first of these that is not refused. Where a port takes
-// neither, or has no room though others gave way, or the GPU cannot flush what is written to it, as much pinned memory of the host's is registered instead: what our operations bring
-// is copied from there, and a Token is an error, since a peer's operations would find what was there once. How it is and why is in what the
-// Region prints, and in one line of the log for each GPU, port and way. An operation counts as performed once the GPU was told to let its
-// kernels see what was written, where it needs that.
+// Memory of a GPU (Config.GPUs) is registered in its whole pages of 2 MiB, as far as its allocation goes, and where it is: as a DMA-BUF,
+// else by its address, which the module nvidia-peermem makes good, on each port by the first of these that is not refused. Where a port
+// takes neither, or has no room though others gave way, or the GPU cannot flush what is written to it, as much pinned memory of the host's
+// is registered instead: what our operations bring is copied from there, and a Token is an error, since a peer's operations would find what
+// was there once. How it is and why is in what the Region prints, and in one line of the log for each GPU, port and way. An operation
+// counts as performed once the GPU was told to let its kernels see what was written, where it needs that.
 //
 // # Promises
 //
