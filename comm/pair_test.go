@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective/engine"
@@ -13,51 +14,62 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExchangeDoesNotAllocate: a send and a receive that are begun together, again and again.
+// TestExchangeDoesNotAllocate: a send and a receive that are begun together, again and again, with a peer that comes at once, and with
+// one that comes so late that its rank sleeps and is asked whether it may go on waiting.
 func TestExchangeDoesNotAllocate(t *testing.T) {
+	late := map[string]time.Duration{"": 0, " late": 15 * time.Millisecond}
 	for name, edit := range transports() {
-		t.Run(name, func(t *testing.T) {
-			comms := world(t, 2, func(r int, c *comm.Config) {
-				edit(r, c)
-				c.Driver = engine.NewDriver()
-			})
-			const warm, runs = 20, 100
-			exchange := func(r int) func() {
-				out, in := make([]int64, 4), make([]int64, 4)
-				mem := func(s []int64) kernels.Mem { return kernels.Mem{Ptr: unsafe.Pointer(&s[0]), Bytes: int64(8 * len(s))} }
-				c := comms[r]
-				calls := []comm.Call{
-					{Comm: c, Kind: comm.KindSend, Count: len(out), DType: kernels.Int64, Src: mem(out), Peer: 1 - r},
-					{Comm: c, Kind: comm.KindRecv, Count: len(in), DType: kernels.Int64, Dst: mem(in), Peer: 1 - r},
-				}
-				count := int64(0)
-				return func() {
-					count++
-					out[0], out[3] = count, -count
-					if err := comm.Group(background, calls...); err != nil {
-						t.Error(err)
-					}
-					if in[0] != count || in[3] != -count {
-						t.Errorf("exchange %d gave %v", count, in)
-					}
-				}
-			}
-			peer := make(chan struct{})
-			go func() {
-				defer close(peer)
-				f := exchange(1)
-				for range warm + 1 + runs {
-					f()
-				}
-			}()
-			f := exchange(0)
-			for range warm {
-				f()
-			}
-			require.Zero(t, testing.AllocsPerRun(runs, f))
-			<-peer
-		})
+		for when, late := range late {
+			t.Run(name+when, func(t *testing.T) { exchangeDoesNotAllocate(t, edit, late) })
+		}
 	}
+}
+
+func exchangeDoesNotAllocate(t *testing.T, edit func(int, *comm.Config), late time.Duration) {
+	comms := world(t, 2, func(r int, c *comm.Config) {
+		edit(r, c)
+		c.Driver = engine.NewDriver()
+	})
+	warm, runs := 20, 100
+	if late > 0 {
+		warm, runs = 3, 40
+	}
+	exchange := func(r int) func() {
+		out, in := make([]int64, 4), make([]int64, 4)
+		mem := func(s []int64) kernels.Mem { return kernels.Mem{Ptr: unsafe.Pointer(&s[0]), Bytes: int64(8 * len(s))} }
+		c := comms[r]
+		calls := []comm.Call{
+			{Comm: c, Kind: comm.KindSend, Count: len(out), DType: kernels.Int64, Src: mem(out), Peer: 1 - r},
+			{Comm: c, Kind: comm.KindRecv, Count: len(in), DType: kernels.Int64, Dst: mem(in), Peer: 1 - r},
+		}
+		count := int64(0)
+		return func() {
+			count++
+			out[0], out[3] = count, -count
+			if err := comm.Group(background, calls...); err != nil {
+				t.Error(err)
+			}
+			if in[0] != count || in[3] != -count {
+				t.Errorf("exchange %d gave %v", count, in)
+			}
+		}
+	}
+	peer := make(chan struct{})
+	go func() {
+		defer close(peer)
+		f := exchange(1)
+		for range warm + 1 + runs {
+			time.Sleep(late)
+			f()
+		}
+	}()
+	f := exchange(0)
+	for range warm {
+		f()
+	}
+	allocs := testing.AllocsPerRun(runs, f)
+	<-peer
+	require.Zero(t, allocs)
 }
 
 // TestMismatchAfterMessages: a message that differs from what its receiver asks for is told as it is, whatever the messages before were.

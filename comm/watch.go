@@ -268,7 +268,7 @@ func (c *Comm) stalled(call *engine.Call, elapsed time.Duration, peers []int) er
 	if elapsed < firstLook {
 		return nil
 	}
-	c.stuck.Store(&stuck{run: r, seq: r.seq, call: r.prepared.agreed(), lane: r.lane, peers: r.ranks(peers), since: elapsed})
+	c.stuck.Store(&stuck{run: r, seq: r.seq, call: r.prepared.agreed(), lane: r.lane, peers: r.ranks(slices.Clone(peers)), since: elapsed})
 	select {
 	case c.look <- struct{}{}:
 	default:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -315,7 +316,7 @@ func TestStalled(t *testing.T) {
 			if elapsed < 10*time.Minute {
 				return nil
 			}
-			peers = p
+			peers = slices.Clone(p)
 			return context.DeadlineExceeded
 		}
 		s := collective.Shape{Kind: collective.AllReduce, Ranks: 3}

@@ -18,8 +18,8 @@ type PortOptions struct {
 	// driver's token.
 	Dial func(channel int, peer int) (transport.Conn, error)
 	// Stalled is asked from time to time about the call at the head of a lane that does not move: how long it
-	// has not been done, and which peers lanes of the port wait for. An error fails the port. It must not
-	// block or call the port. Nil: never asked.
+	// has not been done, and which peers lanes of the port wait for, a list that is the port's again when it returns.
+	// An error fails the port. It must not block or call the port. Nil: never asked.
 	Stalled func(c *Call, elapsed time.Duration, peers []int) error
 	// Broken is called once, by the holder of the token, when the port failed and before its calls return: it
 	// must break the port's conns, so that nothing touches the calls' memory any more.
@@ -32,7 +32,8 @@ type Port struct {
 	opt    PortOptions
 	lanes  []*Lane
 	failed atomic.Pointer[failure]
-	broken bool // end was called; belongs to the holder of the token
+	broken bool  // end was called; belongs to the holder of the token
+	waited []int // what peers returned last; belongs to the holder of the token
 }
 
 type failure struct{ err error }
@@ -105,13 +106,13 @@ func (p *Port) end() {
 	}
 }
 
-// peers lists the peers that lanes of the port wait for.
+// peers lists the peers that lanes of the port wait for, until it is called again.
 func (p *Port) peers() []int {
-	var out []int
+	p.waited = p.waited[:0]
 	for _, l := range p.lanes {
 		if len(l.queue) > 0 && l.waits != nil {
-			out = append(out, l.waits.peer)
+			p.waited = append(p.waited, l.waits.peer)
 		}
 	}
-	return out
+	return p.waited
 }

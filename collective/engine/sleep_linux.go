@@ -23,6 +23,12 @@ type sleeper struct {
 	words []*uint32     // slept on
 	fds   []unix.PollFd // of pollable endpoints; the last is event
 
+	// What system calls read and fill: what is passed to one lives on the heap.
+	until   unix.Timespec
+	waiters []waiter
+	arrived [16]unix.EpollEvent
+	count   [8]byte
+
 	event   int         // an eventfd for Wake while a pollable endpoint is attached, else 0; under the driver's mu
 	polling atomic.Bool // the goroutine is in poll
 	aside   sync.WaitGroup
@@ -94,21 +100,22 @@ func (d *Driver) disarm(s *idleness) {
 
 // nap sleeps until something wakes us, at most limit.
 func (d *Driver) nap(limit time.Duration) {
-	ts := unix.NsecToTimespec(int64(limit))
-	switch {
-	case len(d.words) == 0:
-		unix.Ppoll(d.fds, &ts, nil)
+	d.until = unix.NsecToTimespec(int64(limit))
+	if len(d.words) == 0 {
+		unix.Ppoll(d.fds, &d.until, nil)
 		d.drain()
-	case len(d.fds) > 0:
-		if d.polling.CompareAndSwap(false, true) {
-			d.pollAside()
-		}
-		futexWaitOn(d.words[0], &ts)
+		return
+	}
+	if len(d.fds) > 0 && d.polling.CompareAndSwap(false, true) {
+		d.pollAside()
+	}
+	if len(d.words) == 1 {
+		unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(d.words[0])), futexWait, 1, uintptr(unsafe.Pointer(&d.until)), 0, 0)
+	} else {
+		d.waitOnAny(limit)
+	}
+	if len(d.fds) > 0 {
 		d.drain()
-	case len(d.words) == 1:
-		futexWaitOn(d.words[0], &ts)
-	default:
-		waitOnAny(d.words, limit)
 	}
 }
 
@@ -127,34 +134,29 @@ func (d *Driver) pollAside() {
 
 // drain takes the news from the descriptors, so that the next sleep waits for newer ones.
 func (d *Driver) drain() {
-	var events [16]unix.EpollEvent
 	for _, fd := range d.fds {
 		if int(fd.Fd) != d.event {
-			unix.EpollWait(int(fd.Fd), events[:], 0)
+			unix.EpollWait(int(fd.Fd), d.arrived[:], 0)
 		}
 	}
-	var count [8]byte
-	unix.Read(d.event, count[:])
+	unix.Read(d.event, d.count[:])
 }
 
-func futexWaitOn(word *uint32, ts *unix.Timespec) {
-	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, 1, uintptr(unsafe.Pointer(ts)), 0, 0)
+// waiter is the kernel's struct futex_waitv.
+type waiter struct {
+	val, addr       uint64
+	flags, reserved uint32
 }
 
 // waitOnAny sleeps while all words are 1. Kernels before 5.16 cannot; there it sleeps a short while.
-func waitOnAny(words []*uint32, limit time.Duration) {
-	type waiter struct {
-		val, addr       uint64
-		flags, reserved uint32
+func (d *Driver) waitOnAny(limit time.Duration) {
+	d.waiters = d.waiters[:0]
+	for _, w := range d.words[:min(len(d.words), 128)] { // the kernel's limit
+		d.waiters = append(d.waiters, waiter{val: 1, addr: uint64(uintptr(unsafe.Pointer(w))), flags: 2}) // FUTEX_32
 	}
-	vec := make([]waiter, min(len(words), 128)) // the kernel's limit
-	for i := range vec {
-		vec[i] = waiter{val: 1, addr: uint64(uintptr(unsafe.Pointer(words[i]))), flags: 2} // FUTEX_32
-	}
-	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	until := unix.NsecToTimespec(now.Nano() + int64(limit))
-	_, _, errno := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(&vec[0])), uintptr(len(vec)), 0, uintptr(unsafe.Pointer(&until)), unix.CLOCK_MONOTONIC, 0)
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &d.until)
+	d.until = unix.NsecToTimespec(d.until.Nano() + int64(limit))
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(&d.waiters[0])), uintptr(len(d.waiters)), 0, uintptr(unsafe.Pointer(&d.until)), unix.CLOCK_MONOTONIC, 0)
 	if errno == unix.ENOSYS {
 		time.Sleep(min(limit, 100*time.Microsecond))
 	}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gccl-project/gccl/transport"
+)
+
+// bell is an endpoint whose peers wake its driver by a word in memory.
+type bell struct {
+	transport.Endpoint
+	word uint32
+}
+
+func (b *bell) Arm()          { atomic.StoreUint32(&b.word, 1) }
+func (b *bell) Disarm()       { atomic.StoreUint32(&b.word, 0) }
+func (b *bell) Word() *uint32 { return &b.word }
+func (b *bell) tell()         { ring(&b.word) }
+
+// socket is an endpoint whose peers wake its driver through the kernel.
+type socket struct {
+	transport.Endpoint
+	epoll, event int
+}
+
+func newSocket(t *testing.T) *socket {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	require.NoError(t, err)
+	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	require.NoError(t, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}))
+	t.Cleanup(func() { unix.Close(event); unix.Close(epoll) })
+	return &socket{epoll: epoll, event: event}
+}
+
+func (s *socket) FD() int { return s.epoll }
+func (s *socket) tell()   { unix.Write(s.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// TestNapEndsByAnyEndpoint: whichever of the endpoints hears of something, however many there are and of whatever kind, and this process
+// itself, end a sleep; it costs no allocation.
+func TestNapEndsByAnyEndpoint(t *testing.T) {
+	const forever = 20 * time.Second
+	for bells := range 4 {
+		for sockets := range 3 {
+			d := NewDriver()
+			tell := []func(){d.Wake}
+			var attached []transport.Endpoint
+			for range bells {
+				b := &bell{}
+				attached, tell = append(attached, b), append(tell, b.tell)
+			}
+			for range sockets {
+				s := newSocket(t)
+				attached, tell = append(attached, s), append(tell, s.tell)
+			}
+			for _, e := range attached {
+				d.Attach(e)
+			}
+			for i, tell := range tell {
+				name := fmt.Sprintf("%d bells, %d sockets, woken by %d", bells, sockets, i)
+				began := time.Now()
+				go func() {
+					time.Sleep(time.Millisecond)
+					tell()
+				}()
+				s := idleness{}
+				d.arm(&s)
+				d.nap(forever)
+				d.disarm(&s)
+				require.Less(t, time.Since(began), forever/2, name)
+			}
+			nap := func() {
+				s := idleness{}
+				d.arm(&s)
+				d.nap(time.Microsecond)
+				d.disarm(&s)
+			}
+			require.Zero(t, testing.AllocsPerRun(100, nap), "%d bells, %d sockets", bells, sockets)
+			for _, e := range attached {
+				d.Detach(e)
+			}
+		}
+	}
+}
