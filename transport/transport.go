@@ -68,8 +68,9 @@ const PointToPoint int32 = -1
 type Buf struct {
 	Ptr unsafe.Pointer
 	N   int // bytes
-	// Shared says that Ptr lies in memory from the endpoint's Allocator: a send
-	// may then lend it to the peer instead of copying it.
+	// Shared says that Ptr lies in memory from the endpoint's Allocator, or from
+	// another's that may be registered with it: a send may then lend it to the peer,
+	// or to a device, instead of copying it.
 	Shared bool
 	// Cold says that what is received will not be read soon, being a part of much: a copy of it
 	// may go past the caches.
@@ -198,14 +199,14 @@ type Lander interface {
 }
 
 // Allocator is an optional power of an Endpoint: memory that peers on this
-// transport can read where it lies.
+// transport, or its devices, can read where it lies.
 type Allocator interface {
 	// Alloc returns zeroed, page-aligned memory of at least n bytes, or an error
 	// naming what is missing. It may be called by anyone.
 	Alloc(n int64) (unsafe.Pointer, error)
 	// Free takes what Alloc returned. It may be called by anyone, once no call uses the memory.
 	Free(p unsafe.Pointer) error
-	// Owns reports whether the n bytes at p lie in memory that Alloc returned. It may be called by anyone.
+	// Owns reports whether the n bytes at p lie in memory that Alloc returned, or that is registered. It may be called by anyone.
 	Owns(p unsafe.Pointer, n int64) bool
 }
 

@@ -257,6 +257,34 @@ func (c *cache) hold(s *span) error {
 	return nil
 }
 
+// lend is hold of the registered span of the host's that has all of the n bytes at p, or nil: there is none, or it cannot be pinned now.
+func (c *cache) lend(p unsafe.Pointer, n int64) *span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.around(p, n)
+	if s == nil || c.pin(s) != nil {
+		return nil
+	}
+	s.holds++
+	return s
+}
+
+// owns reports whether all of the n bytes of the host's at p are registered.
+func (c *cache) owns(p unsafe.Pointer, n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.around(p, n) != nil
+}
+
+// around returns the span of the host's that has all of the n bytes at p, or nil. c.mu is held.
+func (c *cache) around(p unsafe.Pointer, n int64) *span {
+	i := c.find(uintptr(p))
+	if i == len(c.spans) || !c.spans[i].has(kernels.Mem{Ptr: p, Bytes: n}) {
+		return nil
+	}
+	return c.spans[i]
+}
+
 func (c *cache) letGo(s *span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,6 +74,7 @@ func (e *endpoint) release() error {
 	if e.cache != nil {
 		errs = append(errs, e.cache.close())
 	}
+	errs = append(errs, e.arena.close())
 	if e.pool != nil {
 		errs = append(errs, e.pool.close())
 	}

@@ -43,6 +43,10 @@
 //	36  4  0
 //	40  8  how often the slots of the stream have been written, this time included
 //
+// A message of 16 KiB or more in memory from Alloc, or that the user registered, is lent (transport.Buf.Shared): the device gathers the 48 bytes
+// from the slot and the rest from where it lies. Such a request asks for its completion, with which the memory is the user's again: the peer's
+// device has the bytes. The slot remains the piece's, empty, for the case that its QP fails.
+//
 // Who spins polls memory (transport.Awaiter): the count of writes. The InfiniBand specification promises nothing about the order in which
 // the bytes of a WRITE come, so the count is a hint; that a short piece is all there says its seal, and that a long one is, the completion
 // which the immediate makes. The completion of a short piece is taken later, with others. The immediate is the
@@ -57,7 +61,7 @@
 // receive. As it is, a stream takes
 // a few receives more than it has slots, all of which are posted when the connection is made, so that no peer ever finds the receiver
 // not ready. What is sent needs no completion of its own: a credit proves it done. The device is asked for one every quarter of its
-// queue, by the pieces of long messages, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
+// queue, by the pieces of long messages and those that are lent, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
 //
 // # Parking
 //
@@ -69,7 +73,8 @@
 //
 // When a QP fails, as after its retries or because the peer's device refuses, and the connection has others, its traffic goes by those;
 // with Config.Fallback, where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR before anything
-// is sent again, so that nothing can come late, and what comes twice is known by its number. Meanwhile the lower rank offers other QPs in
+// is sent again, so that nothing can come late, and what comes twice is known by its number; what was lent to the QP and may not have been
+// heard of is copied to its slot first. Meanwhile the lower rank offers other QPs in
 // the place of those that failed, again and again, and when a request by one is acknowledged it is used. Each of these moves is one line in
 // the log. Without Fallback the connection fails with its last QP.
 //
@@ -77,7 +82,7 @@
 //
 // An endpoint registers its user's memory (transport.Registrar), and a connection reads a peer's and makes atomic operations on it
 // (transport.OneSided), in their order, by one QP. Registrations are kept by range: where the device or Config.Pool has no room for one
-// more, those that were used longest ago give way until they are used again. Messages never need them.
+// more, those that were used longest ago give way until they are used again. A message is lent while its memory is pinned, or can be, and copied else.
 //
 // Memory of a GPU (Config.GPUs) is registered in its whole pages of 2 MiB, as far as its allocation goes, and where it is: as a DMA-BUF,
 // else by its address, which the module nvidia-peermem makes good, on each port by the first of these that is not refused. Where a port
@@ -88,12 +93,13 @@
 //
 // # Promises
 //
-// Send borrows the memory until it is in slots, which Sent tells: at once while there are free ones. A message longer than Slots slots
+// Send borrows the memory until it is in slots, or read where it lies, which Sent tells: of slots at once while there are free ones. A message longer than Slots slots
 // is counted only when the peer asks for it. View shows a message of one piece where it lies. The steady state allocates nothing,
 // and a batch of pieces is one call into C for each QP.
 //
 // A failed completion is an error wrapping transport.ErrGone, the device's status and the peer with its GIDs and QPs; so is the end of
-// the peer's process. Close destroys the QPs before the memory goes: afterwards no peer can touch it.
+// the peer's process. Close destroys the QPs before the memory goes: afterwards no peer can touch it. A connection that is closed while its
+// device reads what was lent ends when that is over, within 20 ms, or is broken: afterwards the memory is the user's.
 //
 // # Duties
 //

@@ -16,9 +16,6 @@ func (c *conn) lose(err error) {
 		c.lost = err
 	}
 	c.toSend, c.toCredit = 0, 0
-	for i := range c.streams {
-		c.streams[i].tx.forget()
-	}
 	c.shut()
 }
 
@@ -34,6 +31,9 @@ func (c *conn) shut() {
 	if c.link != nil {
 		c.complain(c.link.shut())
 		c.drop()
+	}
+	for i := range c.streams {
+		c.streams[i].forget()
 	}
 	if c.closed {
 		c.free()
@@ -62,8 +62,8 @@ func (c *conn) reset() {
 
 var errReset = fmt.Errorf("%w: the connection was reset by a fault hook", transport.ErrGone)
 
-// Close lets what was accepted leave, which Progress does, and reads no more. What is not in slots yet is copied, for its memory is the
-// user's again afterwards.
+// Close lets what was accepted leave, which Progress does, and reads no more. What is not in slots or requests yet is copied, for its memory is
+// the user's again afterwards; what devices are reading is waited for, and a connection that does not end that soon is broken.
 func (c *conn) Close() error {
 	if c.closed {
 		return nil
@@ -84,6 +84,7 @@ func (c *conn) Close() error {
 			c.streams[i].tx.takeBack()
 		}
 	}
+	c.reclaim()
 	return nil
 }
 
@@ -127,7 +128,7 @@ func (c *conn) dropBlocked() {
 // sendable reports whether a stream could send now, or when the device has done what it was given.
 func (c *conn) sendable() bool {
 	for i := range c.streams {
-		if s := &c.streams[i]; c.toSend&(1<<i) != 0 && s.extent(s.tx.at(s.tx.done)) > 0 {
+		if s := &c.streams[i]; c.toSend&(1<<i) != 0 && s.extent(s.tx.at(s.tx.handed)) > 0 {
 			return true
 		}
 	}

@@ -30,6 +30,7 @@ type endpoint struct {
 	nics     []*nic
 	pool     *pool
 	cache    *cache
+	arena    arena
 	listener net.Listener
 	epoll    int // what FD returns
 	event    int // eventfd in epoll: news that is no completion
@@ -225,6 +226,7 @@ func (e *endpoint) Stats() transport.Stats {
 		BytesReceived:    e.bytesReceived.Load(),
 		Conns:            int(e.open.Load()),
 		Memory:           e.held(),
+		Allocated:        e.arena.allocated(),
 	}
 }
 

@@ -131,6 +131,7 @@ func (c *conn) recover() {
 
 // redo marks what a queue may not have delivered.
 func (l *link) redo(q *queue) {
+	q.materialise()
 	for i := range l.lanes {
 		n := &l.lanes[i]
 		for k := n.credit; k != n.posted; k++ {

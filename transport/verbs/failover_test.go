@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
@@ -18,18 +19,32 @@ import (
 )
 
 // traffic sends so many messages of n bytes both ways on two streams, each with its own bytes, checks them all, and calls f after each
-// that arrived.
+// that arrived. Those of the second stream are lent, and written over as soon as they are counted.
 func (d *duo) traffic(times, n int, f func(arrived int)) {
 	d.Helper()
 	type flow struct {
 		from, stream, sent, got int
 		out                     []byte
 		in                      []byte
+		lent                    []byte // for lentMost messages, by turns
+		back                    int    // of all, counted
+		before                  uint64 // that traffic before this sent on the stream
 	}
+	const lentMost = 6
 	var flows []*flow
 	for from := range 2 {
 		for stream := range 2 {
-			flows = append(flows, &flow{from: from, stream: stream, in: make([]byte, n)})
+			w := &flow{from: from, stream: stream, in: make([]byte, n)}
+			if stream == 1 {
+				p, err := d.eps[from].Alloc(int64(lentMost * n))
+				require.NoError(d, err)
+				require.True(d, d.eps[from].Owns(p, int64(lentMost*n)))
+				w.before, err = d.conns[from].Stream(stream).Sent()
+				require.NoError(d, err)
+				w.lent = unsafe.Slice((*byte)(p), lentMost*n)
+				defer func() { require.NoError(d, d.eps[from].Free(p)) }()
+			}
+			flows = append(flows, w)
 		}
 	}
 	content := func(w *flow, k int) []byte {
@@ -40,13 +55,29 @@ func (d *duo) traffic(times, n int, f func(arrived int)) {
 		left := false
 		for _, w := range flows {
 			if w.sent < times {
-				if w.out == nil {
+				s := d.conns[w.from].Stream(w.stream)
+				if w.out == nil && w.lent == nil {
 					w.out = content(w, w.sent)
+				} else if w.out == nil && w.sent < w.back+lentMost {
+					w.out = w.lent[w.sent%lentMost*n:][:n]
+					copy(w.out, content(w, w.sent))
 				}
-				ok, err := d.conns[w.from].Stream(w.stream).Send(1, bufOf(w.out))
+				if w.out != nil {
+					b := bufOf(w.out)
+					b.Shared = w.lent != nil
+					ok, err := s.Send(1, b)
+					require.NoError(d, err)
+					if ok {
+						w.sent, w.out = w.sent+1, nil
+					}
+				}
+			}
+			if w.lent != nil {
+				left = left || w.back < times
+				counted, err := d.conns[w.from].Stream(w.stream).Sent()
 				require.NoError(d, err)
-				if ok {
-					w.sent, w.out = w.sent+1, nil
+				for ; w.back < int(counted-w.before); w.back++ {
+					clear(w.lent[w.back%lentMost*n:][:n])
 				}
 			}
 			if w.got < times {

@@ -25,6 +25,7 @@ const (
 	headerSize = 48
 	sealAt     = 0 // in a header
 	crcAt      = 4
+	offsetAt   = 24
 	lengthAt   = 28
 	creditAt   = 32
 	useAt      = 40
@@ -75,7 +76,7 @@ func (h *header) put(b []byte) {
 	le.PutUint64(b[8:], h.number)
 	le.PutUint32(b[16:], h.tag)
 	le.PutUint32(b[20:], h.bytes)
-	le.PutUint32(b[24:], h.offset)
+	le.PutUint32(b[offsetAt:], h.offset)
 	le.PutUint32(b[lengthAt:], h.length)
 	le.PutUint32(b[creditAt:], h.credit)
 	le.PutUint32(b[36:], 0)
@@ -88,7 +89,7 @@ func (h *header) parse(slot []byte, most uint32) error {
 	_ = slot[headerSize-1]
 	*h = header{
 		seal: le.Uint32(slot[sealAt:]), crc: le.Uint32(slot[crcAt:]), number: le.Uint64(slot[8:]), tag: le.Uint32(slot[16:]), bytes: le.Uint32(slot[20:]),
-		offset: le.Uint32(slot[24:]), length: le.Uint32(slot[lengthAt:]), credit: le.Uint32(slot[creditAt:]), use: le.Uint64(slot[useAt:]),
+		offset: le.Uint32(slot[offsetAt:]), length: le.Uint32(slot[lengthAt:]), credit: le.Uint32(slot[creditAt:]), use: le.Uint64(slot[useAt:]),
 	}
 	switch {
 	case h.bytes > most:

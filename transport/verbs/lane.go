@@ -13,7 +13,7 @@ import (
 type lane struct {
 	posted uint64    // slots that we wrote
 	credit uint64    // of those, read by the peer
-	by     []uint8   // by slot: the queue that carries the piece that begins there, or inside
+	by     []uint8   // by slot: the queue that carries the piece that begins there, or inside, or delivered
 	redo   [4]uint64 // a bit for each slot whose piece is to be written again
 	second []replay  // slots that may still be written a second time
 
@@ -26,8 +26,11 @@ type lane struct {
 	last     uint32  // so many, modulo 2^24
 }
 
-// inside stands in lane.by for no queue.
-const inside = 0xff
+// What stands in lane.by for no queue.
+const (
+	inside    = 0xff
+	delivered = 0xfe // what was there is not in the slot, and the peer's device has it
+)
 
 func newLane(slots int) lane { return lane{by: make([]uint8, slots), span: make([]uint8, slots)} }
 

@@ -89,6 +89,13 @@ func openPort(name string, number int, c Config) (n *nic, err error) {
 	if n.cq, err = n.device.NewCQ(min(firstCQ, n.limits.MaxCQE), n.channel, 0); err != nil {
 		return n, n.explain(err)
 	}
+	rc, _, err := n.pd.NewQP(ibv.RC, n.cq, n.cq, nil, ibv.Caps{SendWR: 1, RecvWR: 1, SendSGE: 1, RecvSGE: 1})
+	if err == nil {
+		err = rc.Close()
+	}
+	if err != nil { // EFA has none, so that others had better be told now
+		return n, n.explain(fmt.Errorf("it makes no reliable connection: %w", err))
+	}
 	if m := c.Moderation; m.On {
 		switch err := n.cq.Moderate(m.Count, m.Period); {
 		case errors.Is(err, errors.ErrUnsupported):

@@ -94,7 +94,7 @@ func (e *endpoint) parkIdle(short int) {
 
 // idle reports whether nothing is to be sent or read. What the peer has not read it does not know.
 func (c *conn) idle() bool {
-	if c.toSend != 0 || c.resetting || c.one.done < c.one.accepted || !c.link.whole() {
+	if c.toSend != 0 || c.resetting || c.lends() || c.one.done < c.one.accepted || !c.link.whole() {
 		return false
 	}
 	for i := range c.link.lanes {

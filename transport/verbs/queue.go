@@ -32,6 +32,8 @@ type queue struct {
 	receives [repost]ibv.Recv
 	batch    [batchMost]ibv.Send // to be posted
 	filled   int
+	gathers  bool   // a request may read a slot's header and a message where it lies
+	loans    []loan // requests under way that do
 
 	detour     *detour // instead of a QP
 	generation uint16  // QPs that were in this place before
@@ -66,7 +68,7 @@ func (l *link) newQueue(n *nic) (q *queue, err error) {
 		return nil, err
 	}
 	q.sq, q.rq = sq, rq
-	want := ibv.Caps{SendWR: uint32(sq), RecvWR: uint32(rq), SendSGE: 1, RecvSGE: 1, Inline: inlineAsk}
+	want := ibv.Caps{SendWR: uint32(sq), RecvWR: uint32(rq), SendSGE: uint32(min(2, n.limits.MaxSGE)), RecvSGE: 1, Inline: inlineAsk}
 	qp, got, err := n.pd.NewQP(ibv.RC, n.cq, n.cq, nil, want)
 	if err != nil {
 		n.leave(q)
@@ -77,7 +79,7 @@ func (l *link) newQueue(n *nic) (q *queue, err error) {
 			err = errors.Join(err, q.close())
 		}
 	}()
-	q.qp, q.inline = qp, int(got.Inline)
+	q.qp, q.inline, q.gathers = qp, int(got.Inline), got.SendSGE >= 2
 	n.enter(q)
 	for i := range q.receives {
 		q.receives[i].ID = q.requestID(0) | 1
@@ -223,6 +225,7 @@ func (q *queue) take(c *ibv.Completion) {
 			l.call()
 		}
 		q.done += uint32(c.ID>>1-uint64(q.done)) & (1<<31 - 1)
+		q.repay()
 	default:
 		if err := l.arrive(c.Imm); err != nil {
 			l.fail(fmt.Errorf("%w: %w", transport.ErrCorrupt, err))

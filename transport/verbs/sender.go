@@ -14,18 +14,22 @@ import (
 type sender struct {
 	ring     []outgoing // of ahead messages, by count; nil until the first
 	accepted uint64     // messages that Send took
-	done     uint64     // of those, wholly in slots: their memory is the user's again
+	handed   uint64     // of those, wholly in slots or requests
+	done     uint64     // of those, read by the devices: their memory is the user's again
 }
 
-// ahead is how many messages of a stream may wait for room in slots.
+// ahead is how many messages of a stream may wait for room in slots or be lent.
 const ahead = 32
 
-// outgoing is a message from Send until it is wholly in slots.
+// outgoing is a message from Send until its memory is the user's again.
 type outgoing struct {
 	data    []byte
 	tag     uint32
-	offset  int // in slots so far
-	flip    int // bit to spoil + 1
+	offset  int   // in slots or requests so far
+	span    *span // that data lies in, held until then; nil: it is copied
+	lend    bool  // pieces from now on may be read where they lie
+	loans   int   // requests under way that do
+	flip    int   // bit to spoil + 1
 	twice   bool
 	dropped bool
 	alone   bool      // nothing was under way when it began
@@ -34,18 +38,11 @@ type outgoing struct {
 
 func (t *sender) at(i uint64) *outgoing { return &t.ring[i%ahead] }
 
-// forget drops references to memory that will not be sent.
-func (t *sender) forget() {
-	for i := range t.ring {
-		t.ring[i].data = nil
-	}
-}
-
-// takeBack copies what is not in slots yet, so that the user's memory is not needed any more.
+// takeBack copies what no request reads yet, so that the user's memory is needed no longer than those are under way.
 func (t *sender) takeBack() {
-	for i := t.done; i < t.accepted; i++ {
+	for i := t.handed; i < t.accepted; i++ {
 		m := t.at(i)
-		m.data = bytes.Clone(m.data)
+		m.data, m.lend = bytes.Clone(m.data), false
 	}
 }
 
@@ -57,8 +54,8 @@ func (s *stream) cut(q *queue) bool {
 	if len(lane.second) > 0 && lane.replaying() {
 		return false
 	}
-	for t.done < t.accepted {
-		m := t.at(t.done)
+	for t.handed < t.accepted {
+		m := t.at(t.handed)
 		if m.dropped {
 			s.next(m)
 			continue
@@ -76,10 +73,13 @@ func (s *stream) cut(q *queue) bool {
 		at := l.slot(s.index, lane.posted)
 		slot := l.tx[at : at+headerSize+c.e.config.holds(slots)]
 		n := min(len(m.data)-m.offset, len(slot)-headerSize)
-		piece := slot[headerSize : headerSize+n]
-		copy(piece, m.data[m.offset:])
+		piece, lent := m.data[m.offset:m.offset+n], m.lend && q.gathers
+		if !lent {
+			piece = slot[headerSize : headerSize+n]
+			copy(piece, m.data[m.offset:])
+		}
 		h := header{
-			number: c.e.options.FirstSeq + t.done, tag: m.tag, bytes: uint32(len(m.data)), offset: uint32(m.offset), length: uint32(n), credit: uint32(lane.free()), use: lane.posted + 1,
+			number: c.e.options.FirstSeq + t.handed, tag: m.tag, bytes: uint32(len(m.data)), offset: uint32(m.offset), length: uint32(n), credit: uint32(lane.free()), use: lane.posted + 1,
 		}
 		if c.e.options.Checksum {
 			h.crc = crc32.Checksum(piece, castagnoli)
@@ -94,7 +94,11 @@ func (s *stream) cut(q *queue) bool {
 		lane.told = lane.free()
 		c.toCredit &^= 1 << s.index
 
-		q.piece(at, n, immediate(immPiece, s.index, lane.posted), slots > 1 || m.offset > 0)
+		q.piece(at, n, immediate(immPiece, s.index, lane.posted), slots > 1 || m.offset > 0 || lent)
+		if lent {
+			q.borrow(m.span, piece, loan{stream: s, message: t.handed, slot: lane.posted})
+			m.loans++
+		}
 		lane.by[lane.posted&c.e.config.mask()] = uint8(q.index)
 		for lane.posted++; slots > 1; slots-- {
 			lane.by[lane.posted&c.e.config.mask()] = inside
@@ -146,13 +150,13 @@ func (c *Config) most() int { return max(1, c.Slots/4) }
 // busy reports whether a piece of a long message is under way.
 func (l *link) busy() bool { return slices.ContainsFunc(l.queues, (*queue).busy) }
 
-// next goes on to the next message: m is done.
+// next goes on to the next message: m is handed over.
 func (s *stream) next(m *outgoing) {
 	t, e := &s.tx, s.conn.e
 	e.sent.Add(1)
 	e.bytesSent.Add(uint64(len(m.data)))
-	m.data = nil
-	if t.done++; t.done == t.accepted {
+	if t.handed++; t.handed == t.accepted {
 		s.conn.toSend &^= 1 << s.index
 	}
+	s.giveBack()
 }

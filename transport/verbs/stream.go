@@ -87,7 +87,12 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	}
 	m := t.at(t.accepted)
 	*m = outgoing{data: data, tag: tag}
+	if b.Shared && b.N >= lendFrom {
+		m.span = c.e.cache.lend(b.Ptr, int64(b.N))
+		m.lend = m.span != nil
+	}
 	if c.e.options.Hook != nil && !s.suffer(m) {
+		s.drop(m)
 		return false, s.fail("send", errReset)
 	}
 	t.accepted++
@@ -117,6 +122,7 @@ func (s *stream) suffer(m *outgoing) bool {
 	if fate.Flip > 0 && n > 0 {
 		m.flip = (fate.Flip-1)%(8*n) + 1
 	}
+	m.lend = m.lend && !m.twice && m.flip == 0
 	if fate.Delay > 0 {
 		m.after = time.Now().Add(fate.Delay)
 		c.e.pokeAfter(fate.Delay)
@@ -127,6 +133,10 @@ func (s *stream) suffer(m *outgoing) bool {
 func (s *stream) Sent() (uint64, error) {
 	if err := s.ended("send"); err != nil {
 		return s.tx.done, err
+	}
+	if s.tx.done < s.tx.handed && s.conn.ready() {
+		s.conn.e.poll() // lent messages come back by completions
+		s.conn.check()
 	}
 	if s.conn.lost != nil && s.tx.done < s.tx.accepted {
 		return s.tx.done, s.fail("send", s.conn.lost)

@@ -6,6 +6,9 @@ type Send struct {
 	Addr         uint64 // of one piece of registered memory, or with Inline of any; unused if Bytes is 0
 	Bytes        uint32
 	LKey         uint32
+	Addr2        uint64 // of a second piece, which goes behind the first; unused if Bytes2 is 0
+	Bytes2       uint32
+	LKey2        uint32
 	Remote       uint64 // address in the peer's memory
 	RKey         uint32
 	Op           Opcode

@@ -94,7 +94,7 @@ func (r *rig) av() AddressVector {
 }
 
 func (r *rig) qp(kind QPType, srq *SRQ) *QP {
-	q, caps, err := r.pd.NewQP(kind, r.cq, r.cq, srq, Caps{SendWR: 64, RecvWR: 64, SendSGE: 1, RecvSGE: 1, Inline: 64})
+	q, caps, err := r.pd.NewQP(kind, r.cq, r.cq, srq, Caps{SendWR: 64, RecvWR: 64, SendSGE: 2, RecvSGE: 1, Inline: 64})
 	require.NoError(r, err)
 	closing(r.T, q)
 	require.GreaterOrEqual(r, caps.Inline, uint32(64))

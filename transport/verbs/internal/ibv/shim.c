@@ -223,17 +223,18 @@ int gv_destroy_qp(struct gv_qp *qp) { return failed(f_destroy_qp(qp)); }
 int gv_post_send(uintptr_t pair, const gv_send *in, int n, int *posted) {
 	struct gv_qp *qp = (struct gv_qp *)pair;
 	struct gv_send_wr wr[BATCH];
-	struct gv_sge sge[BATCH];
+	struct gv_sge sge[BATCH][2];
 	*posted = 0;
 	while (n > 0) {
 		int k = n < BATCH ? n : BATCH;
 		for (int i = 0; i < k; i++) {
-			sge[i] = (struct gv_sge){in[i].addr, in[i].bytes, in[i].lkey};
+			sge[i][0] = (struct gv_sge){in[i].addr, in[i].bytes, in[i].lkey};
+			sge[i][1] = (struct gv_sge){in[i].addr2, in[i].bytes2, in[i].lkey2};
 			memset(&wr[i], 0, sizeof wr[i]);
 			wr[i].id = in[i].id;
 			wr[i].next = i + 1 < k ? &wr[i + 1] : NULL;
-			wr[i].list = &sge[i];
-			wr[i].entries = in[i].bytes > 0;
+			wr[i].list = sge[i];
+			wr[i].entries = (in[i].bytes > 0) + (in[i].bytes2 > 0);
 			wr[i].opcode = in[i].opcode;
 			wr[i].flags = in[i].flags;
 			wr[i].imm = __builtin_bswap32(in[i].imm);

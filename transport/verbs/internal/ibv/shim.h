@@ -8,6 +8,8 @@
 typedef struct {
 	uint64_t id, addr;
 	uint32_t bytes, lkey;
+	uint64_t addr2;
+	uint32_t bytes2, lkey2;
 	uint64_t remote;
 	uint32_t rkey, opcode, flags, imm;
 	uint64_t add, swap; // atomics; for UD add is the address handle

@@ -53,6 +53,18 @@ func TestVerbs(t *testing.T) {
 	require.Zero(t, got[101].Flags&WithImm)
 	require.EqualValues(t, 5, got[102].Imm)
 
+	_, err = b.PostRecv([]Recv{{ID: 103}})
+	require.NoError(t, err)
+	clear(r.memory[there : there+200<<10])
+	s = local(1000, 100)
+	s.Remote, s.Imm = r.addr(there), 6
+	s.Addr2, s.Bytes2, s.LKey2 = r.addr(50_000), 70_000, r.mr.LKey()
+	r.post(a, request(9, WriteWithImm, s))
+	require.EqualValues(t, 6, r.completions(2)[103].Imm)
+	require.True(t, bytes.Equal(r.memory[1000:1100], r.memory[there:there+100]))
+	require.True(t, bytes.Equal(r.memory[50_000:120_000], r.memory[there+100:there+70_100]), "a second piece goes behind the first")
+	require.Zero(t, r.memory[there+70_100])
+
 	clear(r.memory[there : there+100_000])
 	s = local(there, 100_000)
 	s.Remote = r.addr(1)
