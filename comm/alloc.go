@@ -1,29 +1,31 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/transport"
 )
 
-// Alloc returns zeroed host memory that ranks on this host can read where it lies, so that long messages from it are not
-// copied on their way; in an all-reduce that is not in place, they also write its results there, in whole pages of Dst. It is local: no other
-// rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, or by Free. Where nobody
-// shares memory it is ordinary memory, and so are, once a call has failed, the pages of its Dst that a peer had begun to write: what they hold is undefined.
+// Alloc returns zeroed host memory that ranks on this host can read where it lies, and that RDMA devices have registered, so that long messages
+// from it are not copied on their way; in an all-reduce that is not in place, they also write its results there, in whole pages of Dst. It is local: no other
+// rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, or by Free. Over TCP
+// alone it is ordinary memory, and so are, once a call has failed, the pages of its Dst that a peer had begun to write: what they hold is undefined.
 func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 	if n < 0 {
 		return kernels.Mem{}, argument("Alloc of %d bytes", n)
 	}
-	for _, e := range c.family.endpoints {
-		if a, ok := e.(transport.Allocator); ok {
-			p, err := a.Alloc(n)
-			if err != nil {
-				return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes: %w", c.name(), n, err)
-			}
-			return kernels.Mem{Ptr: p, Bytes: n}, nil
+	if a := c.family.allocator(); a != nil {
+		p, err := a.Alloc(n)
+		if err != nil {
+			return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes: %w", c.name(), n, err)
 		}
+		m := kernels.Mem{Ptr: p, Bytes: n}
+		c.family.register(a, m)
+		return m, nil
 	}
 	b := make([]uint64, n/8+1)
 	return kernels.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), Bytes: n}, nil
@@ -53,11 +55,9 @@ func (c *Comm) Free(m kernels.Mem) error {
 		}
 		return own.Free(m)
 	}
-	for _, e := range c.family.endpoints {
-		if a, ok := e.(transport.Allocator); ok {
-			if err := a.Free(m.Ptr); err != nil {
-				return fmt.Errorf("comm %s: Free: %w", c.name(), err)
-			}
+	if a := c.family.allocator(); a != nil {
+		if err := errors.Join(c.family.withdraw(m.Ptr), a.Free(m.Ptr)); err != nil {
+			return fmt.Errorf("comm %s: Free: %w", c.name(), err)
 		}
 	}
 	return nil
@@ -75,4 +75,53 @@ func AllocSlice[T kernels.Number](c *Comm, n int) ([]T, error) {
 		return nil, err
 	}
 	return unsafe.Slice((*T)(m.Ptr), n), nil
+}
+
+// allocator is who gives out memory, or nil: the first endpoint that can, before which no other's messages need copies.
+func (f *family) allocator() transport.Allocator {
+	for _, e := range f.endpoints {
+		if a, ok := e.(transport.Allocator); ok {
+			return a
+		}
+	}
+	return nil
+}
+
+// registrations are of memory that an allocator gave out.
+type registrations map[unsafe.Pointer][]transport.Region
+
+// register lets the other endpoints send what was allocated from where it lies. One that cannot copies it.
+func (f *family) register(by transport.Allocator, m kernels.Mem) {
+	page := int64(os.Getpagesize())
+	m.Bytes = (m.Bytes + page - 1) / page * page
+	for _, e := range f.endpoints {
+		r, ok := e.(transport.Registrar)
+		if !ok || e == by.(transport.Endpoint) {
+			continue
+		}
+		region, err := r.Register(m)
+		if err != nil {
+			f.log.Warn("messages from allocated memory are copied, for it cannot be registered", "transport", e.Name(), "bytes", m.Bytes, "reason", err)
+			continue
+		}
+		f.mu.Lock()
+		if f.regions == nil {
+			f.regions = registrations{}
+		}
+		f.regions[m.Ptr] = append(f.regions[m.Ptr], region)
+		f.mu.Unlock()
+	}
+}
+
+// withdraw ends register.
+func (f *family) withdraw(p unsafe.Pointer) error {
+	f.mu.Lock()
+	regions := f.regions[p]
+	delete(f.regions, p)
+	f.mu.Unlock()
+	var errs []error
+	for _, r := range regions {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -31,8 +31,9 @@ type Config struct {
 
 	// File is the configuration file. Empty: the one that GCCL_CONFIG names, or none.
 	File string
-	// Transport is "auto": the best for each pair (shared memory where it can be proven, else TCP); or "shm", "tcp", "verbs": that
-	// one or an error; or "mem": Memory.
+	// Transport is "auto": the best for each pair: shared memory where it can be proven, RDMA between hosts whose topologies have ports that
+	// speak to each other, unless NoRDMA, else TCP; or "shm", "tcp", "verbs": that one or an error; or "mem": Memory. RDMA devices that are
+	// software are not used unless RDMADevice names them.
 	Transport string
 	// Algorithm, of collective.Catalog, for every call that names none. Empty: the tuner's choice.
 	Algorithm string
@@ -42,13 +43,15 @@ type Config struct {
 	// RDMADevice is a filter in the syntax of GCCL_RDMA_DEVICE: which ports of which RDMA devices to use, all at once. Empty: the one
 	// that the topology chooses for our GPU or, without one, for the processors that we may run on; Comm.Site says which, and why.
 	RDMADevice string
+	// NoRDMA has "auto" do without RDMA.
+	NoRDMA bool
 	// RDMAPin binds all threads of the process, for good, to the processors near the RDMA port that it uses, of those that it may use: whoever
 	// waits polls the port.
 	RDMAPin bool
 	// NoRDMAFallback makes a connection whose last QP has failed an error; else it goes on over TCP until one works again. It must be
 	// equal on all ranks.
 	NoRDMAFallback bool
-	// RDMA is for the transport "verbs". Its address, TCP ports, time-out of connecting, log and fallback are ours, and its Devices
+	// RDMA is how connections over RDMA are made. Its address, TCP ports, time-out of connecting, log and fallback are ours, and its Devices
 	// RDMADevice's unless they are set.
 	RDMA verbs.Config
 	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. Ranks in other processes, or without a
@@ -113,6 +116,7 @@ var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 //	GCCL_NET_GDR_LEVEL   how far from a network port that uses their memory
 //	GCCL_TOPO_FILE       a topology file, GCCL_TOPO_DUMP_FILE one to write
 //	GCCL_RDMA_DEVICE     filter of RDMA devices and ports: mlx5_0, =mlx5_0:1,mlx5_1:1, ^mlx5_bond
+//	GCCL_RDMA            false: no RDMA unless the transport is verbs
 //	GCCL_RDMA_PIN        run near the RDMA port
 //	GCCL_QP_COUNT, GCCL_QP_BUDGET, GCCL_GID_INDEX, GCCL_MTU, GCCL_TRAFFIC_CLASS, GCCL_SERVICE_LEVEL, GCCL_PKEY, GCCL_IB_TIMEOUT,
 //	GCCL_IB_RETRY_CNT, GCCL_RDMA_FALLBACK, GCCL_CQ_MODERATION, GCCL_POOL_SIZE_GB, GCCL_CHUNK_SIZE_MB, GCCL_HUGEPAGE   see verbs.Config
@@ -164,7 +168,7 @@ func (c Config) or(e Config) Config {
 	c.Ports, c.FirstSeq = cmp.Or(c.Ports, e.Ports), cmp.Or(c.FirstSeq, e.FirstSeq)
 	c.Logger = cmp.Or(c.Logger, e.Logger)
 	c.Checksum = c.Checksum || e.Checksum
-	c.NoRDMAFallback, c.RDMAPin = c.NoRDMAFallback || e.NoRDMAFallback, c.RDMAPin || e.RDMAPin
+	c.NoRDMA, c.NoRDMAFallback, c.RDMAPin = c.NoRDMA || e.NoRDMA, c.NoRDMAFallback || e.NoRDMAFallback, c.RDMAPin || e.RDMAPin
 	if c.Hook == nil {
 		c.Hook = e.Hook
 	}

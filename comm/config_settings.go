@@ -84,6 +84,10 @@ func table() []setting {
 		{settings.Setting{Name: "debug", Env: "GCCL_DEBUG", Words: logWords, NCCL: "NCCL_DEBUG", FromNCCL: debugOfNCCL, Default: "warn"},
 			func(c *Config, text string) { c.Logger = stderrLogger(text) }},
 
+		{settings.Setting{Name: "rdma", Env: "GCCL_RDMA", Kind: settings.Switch, Default: "true", NCCL: "NCCL_IB_DISABLE", FromNCCL: func(text string) (string, error) {
+			off, err := strconv.ParseBool(text)
+			return strconv.FormatBool(!off), err
+		}}, func(c *Config, text string) { c.NoRDMA = text == "false" }},
 		text(settings.Setting{Name: "rdma_device", Env: "GCCL_RDMA_DEVICE", Check: checkFilter, NCCL: "NCCL_IB_HCA", Default: "the one near the GPU, or near the CPUs"},
 			func(c *Config) *string { return &c.RDMADevice }),
 		number(unsetBelowZero(whole("gid_index", "GCCL_GID_INDEX", 0, 255)), "NCCL_IB_GID_INDEX", "the best RoCE v2 entry", func(c *Config, n int) { c.RDMA.GIDIndex = &n }),

@@ -369,12 +369,8 @@ func (c *Comm) shared(p unsafe.Pointer, n int64) bool {
 	if n < 4096 {
 		return false
 	}
-	for _, e := range c.family.endpoints {
-		if a, ok := e.(transport.Allocator); ok && a.Owns(p, n) {
-			return true
-		}
-	}
-	return false
+	a := c.family.allocator()
+	return a != nil && a.Owns(p, n)
 }
 
 // Barrier returns when all ranks have called it.

@@ -27,7 +27,7 @@ import (
 )
 
 // Version of what the ranks of one world say to each other.
-const wireVersion = 3
+const wireVersion = 4
 
 // family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
 type family struct {
@@ -37,6 +37,7 @@ type family struct {
 	endpoints []transport.Endpoint
 	routes    []route          // by rank of the world; our own is zero
 	places    *places          // of the ranks of the world; nil for one alone
+	graph     *topology.Graph  // our host
 	inProcess []bool           // by rank of the world: it runs in this process
 	device    *opened          // Config.Device; nil: none
 	devices   []kernels.Device // of all ranks of the world
@@ -44,8 +45,9 @@ type family struct {
 	within    *tune.Model // of communicators on one host, where the world is on several; nil: model
 	crowded   bool
 
-	mu   sync.Mutex
-	refs int
+	mu      sync.Mutex // guards what follows
+	refs    int
+	regions registrations // of what Alloc returned
 }
 
 // route is how to reach a rank of the world.
@@ -94,7 +96,7 @@ func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt
 		mine, err = f.open(at)
 	}
 	if err == nil {
-		err = f.connect(ctx, s, mine)
+		err = f.connect(ctx, s, mine, at)
 	}
 	if err != nil {
 		f.close()
@@ -110,49 +112,28 @@ func (f *family) open(at listenAt) (hello, error) {
 	h := hello{Version: wireVersion, Lanes: cfg.Lanes, MaxMessage: cfg.MaxMessage, Checksum: cfg.Checksum, Host: host, PID: os.Getpid(), Process: process, Device: cfg.Device, Processors: processors(), Threads: runtime.GOMAXPROCS(0), Addresses: map[string][]byte{}, Model: map[string]tune.Model{}}
 	h.Machine = bootID()
 	h.Boot = cmp.Or(cfg.HostID, h.Machine)
-	opts := transport.Options{Streams: cfg.Lanes, MaxMessage: cfg.MaxMessage, Secret: cfg.ID.Secret(), Checksum: cfg.Checksum, FirstSeq: cfg.FirstSeq, Wake: f.driver.Wake, Hook: cfg.Hook}
+	opts := f.options()
 	add := func(e transport.Endpoint, err error) error {
 		if err != nil {
 			return fmt.Errorf("comm: %w", err)
 		}
-		f.endpoints = append(f.endpoints, e)
-		f.driver.Attach(e)
+		f.attach(e)
 		h.Addresses[e.Name()] = e.Address()
-		m, err := tune.Default(e.Name())
-		m.Lanes, m.MaxMessage = cfg.Lanes, cfg.MaxMessage
-		m.Piece = min(m.Piece, cfg.MaxMessage)
-		if cfg.Size > 4 && m.Shared {
-			m.Piece = min(m.Piece, 64<<10) // every rank may stage one for every other
-		}
-		h.Model[e.Name()] = m
+		h.Model[e.Name()], err = cfg.modelOf(e.Name())
 		return err
 	}
 	if cfg.Transport == "mem" {
 		return h, add(cfg.Memory.Open(opts))
 	}
-	graph, err := f.look()
-	if err != nil {
+	var err error
+	if f.graph, err = f.look(); err != nil {
 		return h, err
 	}
-	if h.seat, err = newSeat(cfg, graph, f.device); err != nil {
+	if h.seat, err = newSeat(cfg, f.graph, f.device); err != nil {
 		return h, err
 	}
-	if cfg.Transport == verbs.Name { // by request alone: whether a path works at all is found out by using it
-		r := cfg.RDMA
-		r.Addr, r.Ports, r.ConnectTimeout, r.Log = at.addr, [2]uint16{cfg.Ports.Low, cfg.Ports.High}, cfg.InitTimeout, f.log
-		r.Fallback = !cfg.NoRDMAFallback
-		if r.Devices == nil {
-			if r.Devices, err = f.rdmaDevices(h); err != nil {
-				return h, err
-			}
-		}
-		if cfg.RDMAPin && r.Near == nil {
-			r.Near = func(device string, port int) []int { return nearPort(graph, device, port, processors()) }
-		}
-		if r.Slot == 0 && cfg.Size > 4 {
-			r.Slot = 16 << 10 // pinned, for every connection
-		}
-		return h, add(verbs.Open(r, opts))
+	if cfg.Transport == verbs.Name {
+		return h, add(f.openRDMA(h, at))
 	}
 	if cfg.Transport != "tcp" {
 		e, err := shm.Open(shm.Config{Dir: cfg.ShmDir, HostID: cfg.HostID, SegmentSize: segmentSize(cfg.Size), Staging: hostStaging / int64(cfg.Size)}, opts)
@@ -181,6 +162,28 @@ func (f *family) open(at listenAt) (hello, error) {
 	return h, nil
 }
 
+// options are those of all our endpoints.
+func (f *family) options() transport.Options {
+	c := f.cfg
+	return transport.Options{Streams: c.Lanes, MaxMessage: c.MaxMessage, Secret: c.ID.Secret(), Checksum: c.Checksum, FirstSeq: c.FirstSeq, Wake: f.driver.Wake, Hook: c.Hook}
+}
+
+func (f *family) attach(e transport.Endpoint) {
+	f.endpoints = append(f.endpoints, e)
+	f.driver.Attach(e)
+}
+
+// modelOf is what messages of a transport cost, the same for all ranks.
+func (c Config) modelOf(name string) (tune.Model, error) {
+	m, err := tune.Default(name)
+	m.Lanes, m.MaxMessage = c.Lanes, c.MaxMessage
+	m.Piece = min(m.Piece, c.MaxMessage)
+	if c.Size > 4 && m.Shared {
+		m.Piece = min(m.Piece, 64<<10) // every rank may stage one for every other
+	}
+	return m, err
+}
+
 // hostStaging is what the ranks of a communicator family may hold together for messages on their way through shared memory,
 // beyond one for each pair and lane that needs it.
 const hostStaging = 8 << 20
@@ -204,7 +207,7 @@ func segmentSize(ranks int) int64 {
 }
 
 // connect exchanges hellos and what could be reached, and chooses a route to each rank.
-func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) error {
+func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello, at listenAt) error {
 	blob, err := json.Marshal(mine)
 	if err != nil {
 		return fmt.Errorf("comm: %w", err)
@@ -215,17 +218,17 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 	if err != nil {
 		return fmt.Errorf("comm: exchange of addresses: %w", err)
 	}
-	told, err := here.told.do(blobs, func() (*told, error) { return hear(blobs) })
+	first, err := here.told.do(blobs, func() (*told, error) { return hear(blobs) })
 	if err != nil {
 		return err
 	}
-	all := told.hellos
+	all := first.hellos
 	for r := range all {
 		if err := mine.agree(&all[r]); err != nil {
 			return fmt.Errorf("comm: rank %d: %w", r, err)
 		}
 	}
-	if f.places, err = told.places, told.lost; err != nil {
+	if f.places, err = first.places, first.lost; err != nil {
 		return err
 	}
 	reached := make([]byte, len(all)) // 1 where shared memory with that rank is proven from our side
@@ -240,20 +243,27 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 			}
 		}
 	}
-	bits := make([][]byte, len(all))
+	last, bits := first, make([][]byte, len(all))
 	if mine.Graph != nil { // else there is nothing to reach, or to choose by
-		if bits, err = s.AllGather(ctx, withDigest(reached, told.digest)); err != nil {
+		second := reach{first.digest, reached, f.joinRDMA(s.Rank(), mine, at)}
+		if bits, err = s.AllGather(ctx, second.bytes()); err != nil {
 			return fmt.Errorf("comm: exchange of reachability: %w", err)
 		}
-		digests := make([]uint64, len(all))
+		digests, rdma := make([]uint64, len(all)), make([][]byte, len(all))
 		for r := range bits {
-			if bits[r], digests[r], err = digestOf(bits[r], len(all)); err != nil {
+			theirs, err := parseReach(bits[r], len(all))
+			if err != nil {
 				return fmt.Errorf("comm: rank %d (%s) tells whom it reaches in %w", r, all[r].place(), err)
 			}
+			digests[r], bits[r], rdma[r] = theirs.digest, theirs.shm, theirs.rdma
 		}
 		if err := sameDigests(digests); err != nil {
 			return err
 		}
+		if last, err = here.heard.do(slices.Concat(blobs, rdma), func() (*told, error) { return first.withRDMA(f.cfg, rdma) }); err != nil {
+			return fmt.Errorf("comm: %w", err)
+		}
+		all, mine = last.hellos, last.hellos[s.Rank()]
 	}
 	if e, ok := shmEndpoint.(*shm.Endpoint); ok {
 		if err := e.Unlink(); err != nil {
@@ -286,7 +296,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello) e
 		}
 		f.routes[r] = route{f.byName(name), all[r].Addresses[name], reason, all[r].place()}
 	}
-	m, err := here.models.do(slices.Concat(blobs, bits), func() (models, error) { return told.models(proven) })
+	m, err := here.models.do(slices.Concat(blobs, bits), func() (models, error) { return last.models(proven) })
 	f.model, f.within = m.all, m.within
 	return err
 }
@@ -454,6 +464,9 @@ func (f *family) drop() error {
 
 func (f *family) close() error {
 	var errs []error
+	for p := range f.regions { // before the memory goes
+		errs = append(errs, f.withdraw(p))
+	}
 	for _, e := range f.endpoints {
 		f.driver.Detach(e)
 		errs = append(errs, e.Close())

@@ -68,39 +68,6 @@ func (f *family) look() (*topology.Graph, error) {
 	return g, nil
 }
 
-// rdmaDevices is which devices and ports this rank uses: what the configuration names, or else the one that the topology chooses for its GPU,
-// or for its host memory; nil, which leaves it to the transport, where the topology knows of none, or of none with a place: those of
-// Soft-RoCE are near nothing.
-func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, error) {
-	if filter, err := topology.ParseFilter(f.cfg.RDMADevice); err != nil || filter.IsSet() {
-		return filter.Match, err
-	}
-	p, err := newPlaces([]hello{mine})
-	if err != nil {
-		return nil, err
-	}
-	at := p.of[0]
-	if at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
-		return nil, nil
-	}
-	nic, card := at.Graph.Nodes[at.NIC.Net].Net, at.Graph.Nodes[at.NIC.Net].Parent
-	if nic.Sockets() || at.Graph.Nodes[card].Bus == nil {
-		return nil, nil
-	}
-	f.log.Debug("RDMA device", "device", nic.Name, "port", nic.Port, "reasons", at.NIC.Reasons)
-	return func(device string, port int) bool { return device == nic.Name && port == nic.Port }, nil
-}
-
-// nearPort is the processors near an RDMA port, of those that this process may use; none if the topology does not know the port.
-func nearPort(g *topology.Graph, device string, port int, may []int) []int {
-	for _, id := range g.Nets() {
-		if n := g.Nodes[id].Net; n != nil && n.Name == device && n.Port == port {
-			return g.Pin(id, topology.Known(topology.CPUSetOf(may...))).CPUs.List()
-		}
-	}
-	return nil
-}
-
 func readTopology(name string) (*topology.Graph, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 type meeting struct {
 	refs   int // guarded by meetings.mu
 	told   together[*told]
+	heard  together[*told] // with what was opened after that
 	models together[models]
 }
 

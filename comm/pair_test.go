@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,9 +31,10 @@ func exchangeDoesNotAllocate(t *testing.T, edit func(int, *comm.Config), late ti
 		edit(r, c)
 		c.Driver = engine.NewDriver()
 	})
-	warm, runs := 20, 100
+	const warm, batches = 10, 5
+	runs := 50
 	if late > 0 {
-		warm, runs = 3, 40
+		runs = 8
 	}
 	exchange := func(r int) func() {
 		out, in := make([]int64, 4), make([]int64, 4)
@@ -58,7 +60,7 @@ func exchangeDoesNotAllocate(t *testing.T, edit func(int, *comm.Config), late ti
 	go func() {
 		defer close(peer)
 		f := exchange(1)
-		for range warm + 1 + runs {
+		for range warm + batches*(1+runs) {
 			time.Sleep(late)
 			f()
 		}
@@ -67,9 +69,12 @@ func exchangeDoesNotAllocate(t *testing.T, edit func(int, *comm.Config), late ti
 	for range warm {
 		f()
 	}
-	allocs := testing.AllocsPerRun(runs, f)
+	least := math.Inf(1) // others allocate as well: watchers, and tests before this one
+	for range batches {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
 	<-peer
-	require.Zero(t, allocs)
+	require.Zero(t, least)
 }
 
 // TestMismatchAfterMessages: a message that differs from what its receiver asks for is told as it is, whatever the messages before were.

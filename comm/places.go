@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -201,14 +200,4 @@ func sameDigests(digests []uint64) error {
 	}
 	c.text = fmt.Sprintf("ranks %v choose otherwise than rank %d by the same topologies: run the same gccl everywhere", c.ranks, slices.Index(digests, most))
 	return c
-}
-
-// withDigest appends a digest to what a rank tells, digestOf takes it off again.
-func withDigest(b []byte, digest uint64) []byte { return binary.LittleEndian.AppendUint64(b, digest) }
-
-func digestOf(b []byte, size int) (told []byte, digest uint64, err error) {
-	if len(b) != size+8 {
-		return nil, 0, fmt.Errorf("%d bytes, want %d", len(b), size+8)
-	}
-	return b[:size], binary.LittleEndian.Uint64(b[size:]), nil
 }

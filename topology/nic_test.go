@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"strings"
 	"testing"
 
@@ -124,6 +125,8 @@ func TestPortsWithoutRDMA(t *testing.T) {
 	tr.CPUs(2, 1)
 	dir := tr.Device(0, "0x020000", "0x1d0f", "0000:01:00.0")
 	tr.RDMA(dir, "rdmap0", "Unspecified", "4: ACTIVE", "100 Gb/sec")
+	iwarp := tr.RDMA(tr.Device(0, "0x020000", "0x8086", "0000:04:00.0"), "irdma0", "Ethernet", "4: ACTIVE", "100 Gb/sec")
+	tr.Put(path.Dir(path.Dir(iwarp)), "node_type", "4: RNIC")
 	card := tr.Device(0, "0x020000", "0x1d0f", "0000:02:00.0")
 	tr.NetDevice(card, "ens5", "up", "100000", "9001")
 	tr.NetDevice(tr.Device(0, "0x020000", "0x1d0f", "0000:03:00.0"), "ens6", "down", "-1", "9001")
@@ -131,7 +134,7 @@ func TestPortsWithoutRDMA(t *testing.T) {
 	use, dropped := g.UsableNets()
 	require.Len(t, use, 1)
 	require.Equal(t, "ens5", g.Name(use[0]))
-	require.Equal(t, []Reason{`rdmap0: rdmap0 port 1 has the link layer "Unspecified", which gccl doesn't speak`, "ens6: ens6 is down"}, dropped)
+	require.Equal(t, []Reason{`rdmap0: rdmap0 port 1 has the link layer "Unspecified", which gccl doesn't speak`, `irdma0: irdma0 port 1 has the link layer "iWARP", which gccl doesn't speak`, "ens6: ens6 is down"}, dropped)
 	ports, _ := ChoosePorts(h.RDMA.Or(nil), Filter{})
 	require.Empty(t, ports)
 }

@@ -29,7 +29,7 @@ type PortFacts struct {
 	Number    int          `json:"number"`   // from 1
 	State     Fact[string] `json:"state"`    // ACTIVE, DOWN, INIT, ARMED
 	Physical  Fact[string] `json:"physical"` // LinkUp, Disabled, Polling
-	Layer     Fact[string] `json:"layer"`    // Ethernet or InfiniBand
+	Layer     Fact[string] `json:"layer"`    // Ethernet or InfiniBand; iWARP
 	Mbps      Fact[int]    `json:"mbps"`
 	Rate      Fact[string] `json:"rate"` // "400 Gb/sec (4X NDR)"
 	MTU       Fact[int]    `json:"mtu"`  // active, in bytes of payload
@@ -116,6 +116,9 @@ func (s sysfs) port(d RDMAFacts, number int, nets []NetFacts) PortFacts {
 	}
 	if !p.Layer.known && p.roceGIDs() {
 		p.Layer = Known("Ethernet") // drivers from before link_layer; only RoCE has GID types
+	}
+	if node := s.text("sys/class/infiniband", d.Name, "node_type"); strings.Contains(node.Or(""), "RNIC") {
+		p.Layer = Known("iWARP") // over Ethernet, too, and without writes that tell
 	}
 	p.NetDevice = s.netDeviceOf(d, p, err)
 	p.MTU = p.activeMTU(nets)

@@ -87,7 +87,7 @@ func TestJudgeComparesAllOfALongMessage(t *testing.T) {
 
 // TestTable says how much of the product is run, and that every algorithm of the catalog is in it for every number of ranks.
 func TestTable(t *testing.T) {
-	for _, w := range append(slices.Clip(ways), rdma) {
+	for _, w := range slices.Concat(ways, rdma) {
 		for _, n := range w.worlds {
 			met := map[string]int{}
 			for _, s := range cases(w, n) {

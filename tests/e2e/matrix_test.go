@@ -31,17 +31,24 @@ type way struct {
 	worlds    []int // numbers of ranks
 	memories  []memory
 	host      func(rank int) string // stands for the host's identity; nil: all are on one
+	far       string                // the transport between hosts
 }
 
 var ways = []way{
 	{name: "shm", transport: "shm", worlds: worlds, memories: []memory{sliceMemory, allocMemory, mixedMemory}},
 	{name: "tcp", transport: "tcp", worlds: worlds, memories: []memory{sliceMemory}},
-	{name: "hosts", transport: "auto", worlds: []int{3, 5, 8}, memories: []memory{mixedMemory}, host: func(rank int) string { return fmt.Sprint("host", rank%2) }},
+	{name: "hosts", transport: "auto", worlds: []int{3, 5, 8}, memories: []memory{mixedMemory}, host: twoHosts, far: "tcp"},
 }
 
-// rdma is the way over RDMA devices, which few machines have: it has a cover of its own. Four ranks use two ports where there are two,
-// and several QPs on each.
-var rdma = way{name: "verbs", transport: "verbs", worlds: []int{2, 4}, memories: []memory{sliceMemory}}
+func twoHosts(rank int) string { return fmt.Sprint("host", rank%2) }
+
+// rdma is the ways over RDMA devices, which few machines have: they have a cover of their own. Four ranks use two ports where there are two,
+// and several QPs on each. Between hosts, which auto chooses it for,
+// allocations are shared memory that is registered, too.
+var rdma = []way{
+	{name: "verbs", transport: "verbs", worlds: []int{2, 4}, memories: []memory{mixedMemory}},
+	{name: "verbs between hosts", transport: "auto", worlds: []int{3}, memories: []memory{mixedMemory}, host: twoHosts, far: "verbs"},
+}
 
 // nearest is the number of ranks, of those that the way is tried with, that stands for n.
 func (w way) nearest(n int) int {
@@ -160,7 +167,7 @@ func grid(w way, n int, add func(spec)) {
 // covers are the pairwise covers of everything, by number: deed, type, count, place, way and memory, ranks, root, special, shift.
 var (
 	rows     = sync.OnceValue(func() [][]int { return rowsOf(ways) })
-	rdmaRows = sync.OnceValue(func() [][]int { return rowsOf([]way{rdma}) })
+	rdmaRows = sync.OnceValue(func() [][]int { return rowsOf(rdma) })
 )
 
 func rowsOf(ways []way) [][]int {
@@ -180,8 +187,8 @@ func grounds(ways []way) (all []way) {
 // cover is the rows that are for this launch.
 func cover(w way, n int, add func(spec)) {
 	ds, all, among := deeds(kernels.RedOps()), rows, ways
-	if w.name == rdma.name {
-		all, among = rdmaRows, []way{rdma}
+	if strings.HasPrefix(w.name, rdma[0].name) {
+		all, among = rdmaRows, rdma
 	}
 	for i, r := range all() {
 		if g := grounds(among)[r[4]]; g.name == w.name && g.nearest(worlds[r[5]]) == n {
@@ -216,8 +223,8 @@ const wayVar = "GCCL_E2E_WAY"
 
 // matrix is the job of a rank: the whole table on one communicator.
 func matrix(r *cluster.Rank) {
-	w := rdma
-	for _, other := range ways {
+	var w way
+	for _, other := range slices.Concat(ways, rdma) {
 		if other.name == os.Getenv(wayVar) {
 			w = other
 		}
@@ -250,7 +257,7 @@ func (w way) reached(c *comm.Comm) error {
 		if w.host != nil {
 			want = "shm"
 			if w.host(p.Rank) != w.host(c.Rank()) {
-				want = "tcp"
+				want = w.far
 			}
 		}
 		if p.Transport != want {
@@ -276,19 +283,25 @@ func TestMatrixOverRDMA(t *testing.T) {
 	if len(devices) == 0 {
 		cluster.Lacking(t, "verbs", "no RDMA devices here (%v); make test-rdma has some", err)
 	}
-	total := rdma.matrix(t, func(n int) []string {
-		if n == 2 {
-			return nil
-		}
-		env := []string{"GCCL_QP_COUNT=2"}
-		if full() {
-			env = append(env, "GCCL_QP_BUDGET=8") // of 12 or more: connections are parked all the time
-		}
-		if os.Getenv("GCCL_RDMA_VM") != "" {
-			env = append(env, "GCCL_RDMA_DEVICE==rxe0,rxe5")
-		}
-		return env
-	})
+	total := 0
+	for _, w := range rdma {
+		total += w.matrix(t, func(n int) (env []string) {
+			inVM := os.Getenv("GCCL_RDMA_VM") != ""
+			switch {
+			case w.host != nil && inVM:
+				env = append(env, "GCCL_RDMA_DEVICE==rxe0") // which is software
+			case n == 4:
+				env = append(env, "GCCL_QP_COUNT=2")
+				if full() {
+					env = append(env, "GCCL_QP_BUDGET=8") // of 12 or more: connections are parked all the time
+				}
+				if inVM {
+					env = append(env, "GCCL_RDMA_DEVICE==rxe0,rxe5")
+				}
+			}
+			return env
+		})
+	}
 	t.Logf("%d cases", total)
 }
 
