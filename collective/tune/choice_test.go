@@ -449,5 +449,5 @@ func ExampleChoose() {
 	}
 	// Output:
 	// doubling 2 1
-	// ring 1048576 2
+	// ring 2097152 2
 }

@@ -64,7 +64,8 @@
 //
 // Send borrows the memory until it is written to the kernel, which Sent tells;
 // nothing is copied, but by Close, what the kernel does not take at once. A message that is asked for before it arrives is read from
-// the kernel straight into its place. The steady state allocates nothing. A message of up to
+// the kernel straight into its place, also by a Progress that reads for the sake of credit: it stops behind such a message, so that its reader can
+// ask for the next one first. The steady state allocates nothing. A message of up to
 // 4 KiB is one system call at each end, and its header and payload one segment.
 //
 // The host's congestion control stands, but for peers that have our address, or one of the loopback network: their

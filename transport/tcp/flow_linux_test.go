@@ -50,6 +50,48 @@ func TestStagingBounded(t *testing.T) {
 	}
 }
 
+// TestLongMessagesAreNotStaged: where both ends send more than may be under way and ask for one message after the other, each is read straight to
+// its place, whoever reads: who asks, Progress for the sake of credit, or Send when it has no room.
+func TestLongMessagesAreNotStaged(t *testing.T) {
+	const messages, size = 4 * ahead, 256 << 10
+	a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+	x, y := connect(t, a, b)
+	out, in := bytes.Repeat([]byte{7}, size), make([]byte, size)
+	streams := []transport.Stream{x.Stream(0), y.Stream(0)}
+	sent, got := make([]int, 2), make([]int, 2)
+	receive := func(i int) {
+		for got[i] < messages {
+			ok, err := streams[i].Recv(1, bufOf(in))
+			require.NoError(t, err)
+			if !ok {
+				return
+			}
+			got[i]++
+		}
+	}
+	for i := range streams {
+		receive(i) // what nobody asked for would be staged
+	}
+	wait(t, "all messages", func() bool {
+		for i, s := range streams {
+			for sent[i] < messages {
+				ok, err := s.Send(1, bufOf(out))
+				require.NoError(t, err)
+				if !ok {
+					break
+				}
+				sent[i]++
+			}
+			receive(i)
+		}
+		return got[0] == messages && got[1] == messages
+	}, a, b)
+	require.True(t, bytes.Equal(out, in))
+	for i, e := range []transport.Endpoint{a, b} {
+		require.Less(t, e.Stats().Memory, int64(1<<20), "end %d has made a window to stage in", i)
+	}
+}
+
 // TestPollingLetsCollect: a goroutine that polls a stream does not hold up the
 // collector.
 func TestPollingLetsCollect(t *testing.T) {

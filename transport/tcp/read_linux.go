@@ -48,7 +48,8 @@ func (p *piece) target() (a, b []byte, wanted bool) {
 	return a, r.staging[:p.rest-len(a)], true
 }
 
-// pump reads until stop has its message, the kernel has nothing, or enough.
+// pump reads until stop has its message, the kernel has nothing, or enough. For a nil stop it ends with any message that was asked for: whoever
+// asked takes it and asks for the next one, which would be staged if it were read before.
 func (f *flow) pump(stop *stream) (moved bool) {
 	c := f.conn
 	f.drained = false
@@ -62,7 +63,7 @@ func (f *flow) pump(stop *stream) (moved bool) {
 				return true
 			}
 			moved = true
-			if stop != nil && stop.settled() {
+			if f.settled(stop) {
 				return true
 			}
 		}
@@ -89,11 +90,20 @@ func (f *flow) pump(stop *stream) (moved bool) {
 			moved = true
 			read += n
 			f.unwatch()
-			if c.lost != nil || stop != nil && stop.settled() {
+			if c.lost != nil || f.settled(stop) {
 				return true
 			}
 		}
 	}
+}
+
+// settled reports whether stop has its message, or for a nil stop, whether the piece at hand made one complete that was asked for.
+func (f *flow) settled(stop *stream) bool {
+	if stop != nil {
+		return stop.settled()
+	}
+	p := &f.piece
+	return p.stream != nil && p.rest == 0 && p.message == p.stream.rx.consumed && p.stream.settled()
 }
 
 // unwatch takes the socket out of the epoll set once something has arrived: until the next sleep.
@@ -132,7 +142,7 @@ func (f *flow) read(stop *stream) (int, unix.Errno) {
 		}
 	}
 	room := f.buf[f.w:]
-	if stop != nil && f.piece.rest == 0 && len(stop.rx.dst) >= expectMin {
+	if f.piece.rest == 0 && (stop != nil && len(stop.rx.dst) >= expectMin || stop == nil && f.piece.length >= expectMin) {
 		room = room[:peek]
 	}
 	n, errno := recv(f.fd, room)

@@ -67,7 +67,9 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	ready := c.ready()
 	if c.unsendable == nil && !t.room() && ready {
 		c.push()
-		c.pump(nil)
+		if !c.pending() { // else Progress reads, when what has arrived was asked for
+			c.pump(nil)
+		}
 	}
 	switch {
 	case c.unsendable != nil:
