@@ -83,7 +83,7 @@ type Config struct {
 	Checksum bool
 	// HostID stands for the host's boot id in deciding who shares memory. Empty: the boot id.
 	HostID string
-	// ShmDir is where shared memory lies; empty: /dev/shm.
+	// ShmDir is where ranks of one host meet to share memory: a directory that they share, in which nothing takes room; empty: /dev/shm.
 	ShmDir string
 	// Recorder is a directory: a communicator that fails, or that gets a SIGUSR1, writes its Record there. Empty: none.
 	Recorder string
@@ -122,7 +122,7 @@ var transports = []string{"auto", "shm", "tcp", "verbs", "mem"}
 //	GCCL_IB_RETRY_CNT, GCCL_RDMA_FALLBACK, GCCL_CQ_MODERATION, GCCL_POOL_SIZE_GB, GCCL_CHUNK_SIZE_MB, GCCL_HUGEPAGE   see verbs.Config
 //	GCCL_CPU             avx2, generic: the kernels that fold host memory
 //	GCCL_HOSTID          host identity
-//	GCCL_SHM_DIR         directory for shared memory
+//	GCCL_SHM_DIR         directory where ranks of one host meet to share memory
 //	GCCL_PORT_RANGE      LOW-HIGH
 //	GCCL_CHECK           none, crc
 //	GCCL_RECORDER        directory for records of failures, see gccl recorder

@@ -28,7 +28,7 @@ var decoders = map[string][]string{
 		"receiver_linux.go verify", "sender_linux.go credit",
 	},
 	"transport/shm": {
-		"address.go parseAddress", "conn.go attach refresh", "landing.go Landing landed", "layout.go find holds", "name.go parseName", "peer.go openPeer readHeader agrees", "process.go parseStart",
+		"address.go parseAddress", "conn.go attach refresh", "door.go unpack", "landing.go Landing landed", "layout.go find holds", "name.go parseName", "peer.go readHeader agrees", "process.go parseStart",
 		"receiver.go View Recv Release open verify wait other none",
 	},
 	"transport/verbs":   {"address.go parseAddress", "frame.go parse parseImmediate", "hello.go parseHello checkKey parseReply", "record.go parseRecord"},

@@ -14,7 +14,20 @@ import (
 // as a container's profile does: process_vm_readv and the like fail with EPERM. It cannot be taken back. An error says that the
 // filter could not be set, or that it does nothing.
 func Confine() error {
-	calls := []uint32{unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PTRACE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD}
+	if err := Refuse(unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PTRACE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD); err != nil {
+		return err
+	}
+	var word [8]byte
+	here := []unix.Iovec{{Base: &word[0], Len: 8}}
+	there := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&word)), Len: 8}}
+	if _, err := unix.ProcessVMReadv(os.Getpid(), here, there, 0); err != unix.EPERM {
+		return fmt.Errorf("process_vm_readv says %v under the filter, want EPERM: the filter does nothing", err)
+	}
+	return nil
+}
+
+// Refuse does so for any system calls.
+func Refuse(calls ...uint32) error {
 	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // the number of the call
 	for i, nr := range calls {
 		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jt: uint8(len(calls) - i)})
@@ -28,12 +41,6 @@ func Confine() error {
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
 		return fmt.Errorf("set a filter of system calls with seccomp: %w", errno)
-	}
-	var word [8]byte
-	here := []unix.Iovec{{Base: &word[0], Len: 8}}
-	there := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&word)), Len: 8}}
-	if _, err := unix.ProcessVMReadv(os.Getpid(), here, there, 0); err != unix.EPERM {
-		return fmt.Errorf("process_vm_readv says %v under the filter, want EPERM: the filter does nothing", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,7 +22,6 @@ import (
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/tests/cluster"
-	transports "github.com/gccl-project/gccl/transport"
 )
 
 // right makes a few calls of several kinds and sizes, on this memory, and checks them.
@@ -45,77 +45,92 @@ func right(c *comm.Comm, m memory) error {
 	return nil
 }
 
-// smallShm is the job of a rank where there is little shared memory.
+// smallShm is the job of a rank where there is little or no room in /dev/shm.
 func smallShm(r *cluster.Rank) {
-	dir := os.Getenv("GCCL_SHM_DIR")
-	r.Case("right or refused", func(report *cluster.Case) error {
+	r.Case("right", func(report *cluster.Case) error {
 		c, err := comm.New(background, r.Config())
-		if err == nil {
-			err = right(c, sliceMemory)
-			report.Fact("tcp", int64(strings.Count(fmt.Sprint(c.Paths()), " tcp ")))
-			defer c.Close()
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			report.Fact("passed", 1)
-			return nil
-		}
-		// The rank that had no room says all that its user needs; the others hear that there was none.
-		if errors.Is(err, transports.ErrSpace) && strings.Contains(err.Error(), "need ") {
-			for _, word := range []string{dir, "free", "--shm-size"} {
-				if !strings.Contains(err.Error(), word) {
-					return fmt.Errorf("%q is missing in: %w", word, err)
-				}
+		defer c.Close()
+		for _, p := range c.Paths() {
+			if p.Rank != c.Rank() && p.Transport != "shm" {
+				return fmt.Errorf("rank %d is reached by %s (%s), want shm", p.Rank, p.Transport, p.Reason)
 			}
-			report.Fact("explained", 1)
-			return nil
 		}
-		report.Fact("heard", 1)
-		if !strings.Contains(err.Error(), "rank ") {
-			return fmt.Errorf("blames nobody: %w", err)
+		return errors.Join(right(c, sliceMemory), right(c, allocMemory))
+	})
+}
+
+// TestUC30_SmallDevShmEndToEnd: how large /dev/shm is, and that it is full, makes no difference: ranks share memory and are right.
+func TestUC30_SmallDevShmEndToEnd(t *testing.T) {
+	if !cluster.Isolated(t) {
+		return
+	}
+	for _, size := range []string{"64k", "1m", "64m", "full"} {
+		for _, transport := range []string{"shm", "auto"} {
+			for _, ranks := range []int{2, 8} {
+				t.Run(fmt.Sprintf("%s/%s/%d", size, transport, ranks), func(t *testing.T) {
+					dir := t.TempDir()
+					require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+strings.Replace(size, "full", "1m", 1)))
+					defer unix.Unmount(dir, unix.MNT_DETACH)
+					left := []string{}
+					if size == "full" {
+						_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600)
+						left = []string{filepath.Join(dir, "filler")}
+					}
+					res := cluster.Run(t, cluster.Launch{Job: "smallShm", Ranks: ranks, ShmDir: dir, Env: []string{"GCCL_TRANSPORT=" + transport}})
+					require.Equal(t, []string{"right"}, res.Cases())
+					found, err := filepath.Glob(filepath.Join(dir, "*"))
+					require.NoError(t, err)
+					require.ElementsMatch(t, left, found)
+				})
+			}
+		}
+	}
+}
+
+// refused is the job of a rank that may not make memory to share.
+func refused(r *cluster.Rank) {
+	r.Case("tcp or told", func(*cluster.Case) error {
+		if err := cluster.Refuse(unix.SYS_MEMFD_CREATE); err != nil {
+			return err
+		}
+		var said strings.Builder
+		cfg := r.Config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		c, err := comm.New(background, cfg)
+		told := said.String()
+		if os.Getenv("GCCL_TRANSPORT") == "shm" {
+			if err == nil {
+				return errors.Join(errors.New("it shares memory"), c.Close())
+			}
+			told = err.Error()
+		} else if err != nil {
+			return err
+		} else {
+			defer c.Close()
+			if n := strings.Count(fmt.Sprint(c.Paths()), " tcp "); n == 0 {
+				return fmt.Errorf("nobody is reached by TCP: %v", c.Paths())
+			}
+			if err := right(c, mixedMemory); err != nil {
+				return err
+			}
+		}
+		if !strings.Contains(told, "memfd_create") || !strings.Contains(told, "seccomp") {
+			return fmt.Errorf("it says %q, want what is refused and by what", told)
 		}
 		return nil
 	})
 }
 
-// TestUC30_SmallDevShmEndToEnd: with little or no room for shared memory, a job with transport shm is right or ends with an error that
-// says how much is needed and what to do; with auto and no room at all it goes over TCP.
-func TestUC30_SmallDevShmEndToEnd(t *testing.T) {
-	if !cluster.Isolated(t) {
-		return
-	}
-	for _, size := range []string{"64k", "1m", "4m", "16m", "64m", "full"} {
-		for _, transport := range []string{"shm", "auto"} {
-			t.Run(size+"/"+transport, func(t *testing.T) {
-				dir := t.TempDir()
-				options := "size=" + strings.Replace(size, "full", "1m", 1)
-				require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
-				defer unix.Unmount(dir, unix.MNT_DETACH)
-				if size == "full" {
-					_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600)
-				}
-				res := cluster.Run(t, cluster.Launch{Job: "smallShm", Ranks: 2, ShmDir: dir, Env: []string{"GCCL_TRANSPORT=" + transport, "GCCL_INIT_TIMEOUT=20s"}})
-				fact := func(name string) (n int64) {
-					for rank := range 2 {
-						x, _ := res.Fact("right or refused", rank, name)
-						n += x
-					}
-					return n
-				}
-				t.Logf("%d passed (%d over tcp), %d explained, %d heard", fact("passed"), fact("tcp"), fact("explained"), fact("heard"))
-				switch {
-				case size == "16m" || size == "64m" || size == "full" && transport == "auto":
-					require.Equal(t, int64(2), fact("passed"))
-				case size == "full":
-					require.Positive(t, fact("explained"))
-				}
-				if fact("passed") == 0 {
-					require.Positive(t, fact("explained"), "no rank said how much room it needs")
-				}
-				left, err := os.ReadDir(dir)
-				require.NoError(t, err)
-				require.LessOrEqual(t, len(left), 1, "files left: %v", left)
-			})
-		}
+// TestUC30_NoMemoryToShare: where a profile refuses to make memory that can be shared, ranks say so, and use TCP where they may.
+func TestUC30_NoMemoryToShare(t *testing.T) {
+	for _, transport := range []string{"shm", "auto"} {
+		t.Run(transport, func(t *testing.T) {
+			res := cluster.Run(t, cluster.Launch{Job: "refused", Ranks: 2, Env: []string{"GCCL_TRANSPORT=" + transport}})
+			require.Equal(t, []string{"tcp or told"}, res.Cases())
+		})
 	}
 }
 

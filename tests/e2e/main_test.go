@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) {
 	cluster.Main(m, cluster.Jobs{
 		"matrix": matrix, "killed": killed, "differ": differ, "late": late, "left": left,
-		"smallShm": smallShm, "endless": endless, "brief": brief, "elsewhere": elsewhere, "rough": rough, "weigh": weigh, "random": random,
+		"smallShm": smallShm, "refused": refused, "endless": endless, "brief": brief, "elsewhere": elsewhere, "rough": rough, "weigh": weigh, "random": random,
 		"confined": confined, "crowded": crowded, "bare": bare, "collecting": collecting, "railed": railed, "hosted": hosted, "deaf": deaf,
 	})
 }

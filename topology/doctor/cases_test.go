@@ -400,8 +400,8 @@ func TestUC31_Leftovers(t *testing.T) {
 	h, s := look(tree, noDriver)
 	all := of(Examine(h, s, Wants{}), "shm_leftovers")
 	require.Len(t, all, 2)
-	require.Contains(t, all[0].Seen, "2 segments of processes that are gone: gccl-0-4026531836-4242-776-00000000000000ab, gccl-0-4026531836-4243-777-00000000000000ac")
-	require.Contains(t, all[1].Seen, "1 segments, of which nobody can say here whose they are: gccl-0-1-4242-777-00000000000000ad")
+	require.Contains(t, all[0].Seen, "2 files of processes that are gone: gccl-0-4026531836-4242-776-00000000000000ab, gccl-0-4026531836-4243-777-00000000000000ac")
+	require.Contains(t, all[1].Seen, "1 files, of which nobody can say here whose they are: gccl-0-1-4242-777-00000000000000ad")
 	require.Equal(t, int64(6), s.Segments.Or(nil)[0].Bytes)
 }
 

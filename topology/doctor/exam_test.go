@@ -203,12 +203,16 @@ var conditions = []condition{
 	{name: "limits hidden", spoil: remove("proc/self/limits"), level: Unknown, id: "memlock", seen: "there is no /proc/self/limits", mended: "ulimit -l", also: []string{"open_files"}},
 	{name: "limits of another form", spoil: put("proc/self", "limits", "Max locked memory     some   more"), level: Unknown, id: "memlock", seen: `"some" of "Max locked memory" is no number`, mended: "ulimit -l", also: []string{"open_files"}},
 	{name: "few files", spoil: put("proc/self", "limits", limits("unlimited", "unlimited", "256", "512")), level: Warn, id: "open_files", seen: "nofile 256, at most 512", mended: "ulimit -n"},
-	{name: "docker's shm", spoil: put("proc/self", "mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0"), level: Warn, id: "shm_size", seen: "64 MiB", mended: "--shm-size"},
-	{name: "full shm", tell: func(s *System) { s.ShmFree = topology.Known(int64(4096)) }, level: Fail, id: "shm_size", seen: "full: 8 GiB, 4 KiB free", mended: "--shm-size"},
-	{name: "no tmpfs", spoil: put("proc/self", "mounts", "/dev/sda1 / ext4 rw 0 0"), level: Warn, id: "shm_size", seen: "no tmpfs is mounted at /dev/shm (nothing)", mended: "GCCL_SHM_DIR"},
+	{name: "docker's shm", spoil: put("proc/self", "mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0"), level: OK, id: "shm_size", seen: "64 MiB, 7 GiB free; any size will do"},
+	{name: "full shm", tell: func(s *System) { s.ShmFree = topology.Known(int64(4096)) }, level: OK, id: "shm_size", seen: "8 GiB, 4 KiB free; any size will do"},
+	{name: "no tmpfs", spoil: put("proc/self", "mounts", "/dev/sda1 / ext4 rw 0 0"), level: OK, id: "shm_size", seen: "any size will do"},
+	{name: "no shm", spoil: func(t *testing.T, tree topologytest.Tree) {
+		put("proc/self", "mounts", "/dev/sda1 / ext4 rw 0 0")(t, tree)
+		remove("dev/shm/other")(t, tree)
+	}, level: Warn, id: "shm_size", seen: "nothing is mounted at /dev/shm, and there is no /dev/shm", mended: "GCCL_SHM_DIR", also: []string{"shm_leftovers"}},
 	{name: "shm of half the memory", spoil: put("proc/self", "mounts", "tmpfs /dev/shm tmpfs rw 0 0"), level: OK, id: "shm_size", seen: "8 GiB"},
-	{name: "shm of odd size", spoil: put("proc/self", "mounts", "tmpfs /dev/shm tmpfs size=99999999999999g 0 0"), level: Unknown, id: "shm_size", seen: "is no size"},
-	{name: "segment of NCCL", spoil: put("dev/shm", "nccl-AbCdEf", "x"), level: Info, id: "shm_leftovers", seen: "1 segments, of which nobody can say here whose they are: nccl-AbCdEf", mended: "rm /dev/shm/nccl-AbCdEf"},
+	{name: "shm of odd size", spoil: put("proc/self", "mounts", "tmpfs /dev/shm tmpfs size=99999999999999g 0 0"), level: OK, id: "shm_size", seen: "7 GiB free; any size will do"},
+	{name: "segment of NCCL", spoil: put("dev/shm", "nccl-AbCdEf", "x"), level: Info, id: "shm_leftovers", seen: "1 files, of which nobody can say here whose they are: nccl-AbCdEf", mended: "rm /dev/shm/nccl-AbCdEf"},
 	{name: "no huge pages", spoil: put("proc", "meminfo", "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB"), level: Info, id: "huge_pages", seen: "none", mended: "vm.nr_hugepages"},
 	{name: "ptrace", spoil: put("proc/sys/kernel/yama", "ptrace_scope", "1"), level: Info, id: "ptrace", seen: "ptrace scope 1", mended: "ptrace_scope=0"},
 	{name: "no Yama", spoil: remove("proc/sys/kernel/yama/ptrace_scope"), level: OK, id: "ptrace", seen: "scope 0"},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 // transports says what ranks on this host can use.
 func (x *exam) transports() {
 	var can []string
-	if s, ok := x.s.Shm.Get(); !ok || s.Type == "tmpfs" {
+	if x.meets() {
 		can = append(can, "shm")
 	}
 	can = append(can, "tcp")
@@ -75,10 +76,12 @@ func (x *exam) numa() {
 	}
 }
 
-// shmWant is the size that the shared-memory transport's own error asks for; docker and Kubernetes give 64 MiB.
-const shmWant = 1 << 30
-
-const shmFix = "docker run --shm-size=1g, a Kubernetes emptyDir of medium Memory at /dev/shm, or mount -o remount,size=1g /dev/shm"
+// meets reports whether there is a /dev/shm where ranks can meet, or nothing says that there is none.
+func (x *exam) meets() bool {
+	s, known := x.s.Shm.Get()
+	_, there := x.s.Segments.Get()
+	return !known || s.Type != "" || there
+}
 
 func (x *exam) shmSize() {
 	s, ok := x.s.Shm.Get()
@@ -86,35 +89,19 @@ func (x *exam) shmSize() {
 		x.unknown("shm_size", "", "", "/dev/shm", x.s.Shm.Why())
 		return
 	}
-	if s.Type != "tmpfs" {
-		x.add(Warn, "shm_size", "", "mount -t tmpfs tmpfs /dev/shm, or set GCCL_SHM_DIR to a tmpfs", "no tmpfs is mounted at /dev/shm (%s)", orNothing(s.Type))
+	if !x.meets() {
+		x.add(Warn, "shm_size", "", "mount -t tmpfs tmpfs /dev/shm, or set GCCL_SHM_DIR to a directory that all ranks of this host can write to",
+			"nothing is mounted at /dev/shm, and %s", x.s.Segments.Why())
 		return
 	}
-	size, ok := s.Bytes.Get()
-	if !ok {
-		x.unknown("shm_size", "", "", "the size of /dev/shm", s.Bytes.Why())
-		return
+	var state []string
+	if size, ok := s.Bytes.Get(); ok {
+		state = append(state, bytes(size))
 	}
-	free, known := x.s.ShmFree.Get()
-	state := bytes(size)
-	if known {
-		state += fmt.Sprintf(", %s free", bytes(free))
+	if free, ok := x.s.ShmFree.Get(); ok {
+		state = append(state, bytes(free)+" free")
 	}
-	switch {
-	case known && free < 1<<20:
-		x.add(Fail, "shm_size", "", "remove what fills it (ls -l /dev/shm), or make it larger: "+shmFix, "/dev/shm is full: %s", state)
-	case size < shmWant || known && free < shmWant:
-		x.add(Warn, "shm_size", "", shmFix, "/dev/shm is small: %s", state)
-	default:
-		x.add(OK, "shm_size", "", "", "%s", state)
-	}
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
+	x.add(OK, "shm_size", "", "", "%s; any size will do", cmp.Or(strings.Join(state, ", "), "unknown"))
 }
 
 func (x *exam) shmLeftovers() {
@@ -135,13 +122,13 @@ func (x *exam) shmLeftovers() {
 		}
 	}
 	if len(dead) > 0 {
-		x.add(Info, "shm_leftovers", "", "the next job of the same user removes them; or rm "+paths(dead), "%d segments of processes that are gone: %s", len(dead), some(dead))
+		x.add(Info, "shm_leftovers", "", "the next job of the same user removes them; or rm "+paths(dead), "%d files of processes that are gone: %s", len(dead), some(dead))
 	}
 	if len(others) > 0 {
-		x.add(Info, "shm_leftovers", "", "if no job runs that uses them (fuser /dev/shm/*): rm "+paths(others), "%d segments, of which nobody can say here whose they are: %s", len(others), some(others))
+		x.add(Info, "shm_leftovers", "", "if no job runs that uses them (fuser /dev/shm/*): rm "+paths(others), "%d files, of which nobody can say here whose they are: %s", len(others), some(others))
 	}
 	if len(dead)+len(others) == 0 {
-		x.add(OK, "shm_leftovers", "", "", "none; %d segments are in use", len(live))
+		x.add(OK, "shm_leftovers", "", "", "none; %d files are in use", len(live))
 	}
 }
 

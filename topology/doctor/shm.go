@@ -62,7 +62,7 @@ func parseSize(s string) topology.Fact[int64] {
 	return topology.Known(n << shift)
 }
 
-// Segment is a file of gccl's or NCCL's in /dev/shm.
+// Segment is a file in /dev/shm that tells of shared memory: a segment of NCCL's, or a socket at which ranks get one of gccl's.
 type Segment struct {
 	Name  string              `json:"name"`
 	Bytes int64               `json:"bytes"` // the file's length, which is more than it takes if it has holes
@@ -86,7 +86,7 @@ func (f files) segments() topology.Fact[[]Segment] {
 	})
 }
 
-// maker looks for the process that made a segment: gccl's are called gccl-UID-PIDNAMESPACE-PID-STARTTIME-RANDOM.
+// maker looks for the process that made it: gccl's are called gccl-UID-PIDNAMESPACE-PID-STARTTIME-RANDOM.
 func (f files) maker(name string) topology.Fact[bool] {
 	w := strings.Split(name, "-")
 	if len(w) != 6 || w[0] != "gccl" {

@@ -8,22 +8,20 @@ import (
 )
 
 const (
-	addressVersion = 1
+	addressVersion = 2
 	addressMax     = 1024
 	minSegment     = 1 << 20
 	maxSegment     = 1 << 46
 )
 
-// address is what Endpoint.Address carries: version, size, nonce, pid, start,
-// pidns, then the strings, each with a 16-bit length. Little endian.
+// address is what Endpoint.Address carries: version, size, nonce, pid, then the
+// strings, each with a 16-bit length. Little endian.
 type address struct {
 	identity Identity
-	path     string // of the segment, in its owner's mount namespace
+	path     string // of the socket, in its owner's mount namespace
 	nonce    [16]byte
 	size     uint64 // bytes of address space in the segment
 	pid      uint32 // in the owner's pid namespace
-	start    uint64 // when the owner was started, clock ticks since boot; 0: unknown
-	pidns    uint64 // inode of the owner's pid namespace; 0: unknown
 }
 
 func (a *address) marshal() ([]byte, error) {
@@ -31,8 +29,6 @@ func (a *address) marshal() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, a.size)
 	b = append(b, a.nonce[:]...)
 	b = binary.LittleEndian.AppendUint32(b, a.pid)
-	b = binary.LittleEndian.AppendUint64(b, a.start)
-	b = binary.LittleEndian.AppendUint64(b, a.pidns)
 	for _, s := range []*string{&a.path, &a.identity.HostID, &a.identity.BootID, &a.identity.HostName, &a.identity.ShmDevice} {
 		if len(*s) > addressMax {
 			return nil, fmt.Errorf("%.40q… has %d bytes, at most %d fit an address", *s, len(*s), addressMax)
@@ -48,7 +44,7 @@ func (a *address) marshal() ([]byte, error) {
 }
 
 func parseAddress(b []byte) (*address, error) {
-	const fixed = 1 + 8 + 16 + 4 + 8 + 8
+	const fixed = 1 + 8 + 16 + 4
 	if len(b) < fixed || len(b) > addressMax {
 		return nil, fmt.Errorf("shm address of %d bytes, want %d to %d", len(b), fixed, addressMax)
 	}
@@ -59,8 +55,6 @@ func parseAddress(b []byte) (*address, error) {
 		size:  binary.LittleEndian.Uint64(b[1:]),
 		nonce: [16]byte(b[9:25]),
 		pid:   binary.LittleEndian.Uint32(b[25:]),
-		start: binary.LittleEndian.Uint64(b[29:]),
-		pidns: binary.LittleEndian.Uint64(b[37:]),
 	}
 	b = b[fixed:]
 	for _, s := range []*string{&a.path, &a.identity.HostID, &a.identity.BootID, &a.identity.HostName, &a.identity.ShmDevice} {

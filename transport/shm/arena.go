@@ -67,7 +67,7 @@ func (s *segment) detach(off, n int64) error {
 	defer s.mu.Unlock()
 	_, err := unix.MmapPtr(-1, 0, s.at(off), uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
 	if err != nil {
-		return fmt.Errorf("map %d bytes over %s: %w", n, s.path, err)
+		return fmt.Errorf("map %d bytes over the segment: %w", n, err)
 	}
 	s.detached.add(off, off+n)
 	return nil

@@ -27,11 +27,12 @@ import (
 const patience = 60 * time.Second
 
 const (
-	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, writer, full, limits
+	roleEnv  = "GCCL_SHM_TEST_ROLE" // echo, writer, small, tight, limits
 	dirEnv   = "GCCL_SHM_TEST_DIR"
 	mountEnv = "GCCL_SHM_TEST_MOUNT" // options of a tmpfs over the directory
 	hostEnv  = "GCCL_SHM_TEST_HOST"  // host name to take
 	userEnv  = "GCCL_SHM_TEST_USER"  // user id to become
+	oldEnv   = "GCCL_SHM_TEST_OLD"   // have no pidfds, as kernels before 5.3
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 	err := prepare()
 	if err == nil {
-		err = map[string]func() error{"echo": echo, "writer": echo, "full": full, "limits": limits}[role]()
+		err = map[string]func() error{"echo": echo, "writer": echo, "small": small, "tight": tight, "limits": limits}[role]()
 	}
 	if err != nil {
 		fmt.Println("failed:", err)
@@ -65,12 +66,34 @@ func prepare() error {
 			return fmt.Errorf("mount tmpfs: %w", err)
 		}
 	}
+	if os.Getenv(oldEnv) != "" {
+		return refusePidfds()
+	}
 	if user := os.Getenv(userEnv); user != "" {
 		id, err := strconv.Atoi(user)
 		if err == nil {
 			err = errors.Join(syscall.Setgid(id), syscall.Setuid(id))
 		}
 		return err
+	}
+	return nil
+}
+
+// refusePidfds makes the kernel say that it knows no pidfd_open, to all threads.
+func refusePidfds() error {
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PIDFD_OPEN, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x00050000 | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000},
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	const setFilter, allThreads = 1, 1
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
+		return fmt.Errorf("set a filter of system calls: %w", errno)
 	}
 	return nil
 }
@@ -255,7 +278,7 @@ func openIn(t testing.TB, dir string) *Endpoint {
 	return e
 }
 
-// segments lists the segments in dir.
+// segments lists the sockets of segments in dir.
 func segments(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -13,15 +13,15 @@ const (
 
 // Config is what shm has besides transport.Options. The zero value works.
 type Config struct {
-	Dir    string // absolute path of the directory of segments, a tmpfs; "": /dev/shm
+	Dir    string // absolute path of a directory of this host that the ranks share, where they meet; no room is taken there; "": /dev/shm
 	HostID string // the user's word for this host (GCCL_HOSTID), at most 256 bytes; "": the boot id tells hosts apart
 
 	// SegmentSize is the address space of the segment in bytes, not memory: the
-	// bound on what Alloc and all connections can use together. 0: twice the file
-	// system, at most 64 GiB. It is lowered to a 64th of ulimit -v.
+	// bound on what Alloc and all connections can use together. 0: twice the host's
+	// memory, at most 64 GiB. It is lowered to a 64th of ulimit -v.
 	SegmentSize int64
 	// Slots is how many copied messages of a stream may be on their way at once,
-	// 1 to 8, as far as they do not fit a line (48 bytes; 4160 on a first stream with room); 0: 4. With little room
+	// 1 to 8, as far as they do not fit a line (48 bytes; 4160 on a first stream with room); 0: 4. With little memory
 	// fewer are made, and with much room more of up to 1 MiB together.
 	Slots int
 	// Staging bounds the bytes of all slots: beyond it a stream that needs longer slots gets one instead of Slots, so that

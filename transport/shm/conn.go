@@ -241,7 +241,7 @@ func (c *conn) takenBack() error {
 }
 
 func noRoom(p *peer) error {
-	return fmt.Errorf("the peer has no room in the file system of its segment %s: %w", p.address.path, transport.ErrSpace)
+	return fmt.Errorf("the peer, process %d, has no room for what it sends: %w", p.address.pid, transport.ErrSpace)
 }
 
 // attach makes the peer's rings readable.

@@ -45,7 +45,7 @@ func (e *Endpoint) publish(k transport.Key) (*entry, uint64, error) {
 	}
 	atomic.StoreUint32(&h.full, 1)
 	e.seg.announce()
-	return nil, 0, &SpaceError{Path: e.seg.path, For: fmt.Sprintf("one more connection besides %d", len(e.conns)), Need: entryBytes, Err: unix.ENOSPC}
+	return nil, 0, &SpaceError{For: fmt.Sprintf("one more connection besides %d", len(e.conns)), Need: entryBytes, Err: fmt.Errorf("the directory of connections: %w: close some", unix.ENOSPC)}
 }
 
 // slab is memory for the rings of several connections: all rings of an endpoint
@@ -90,7 +90,7 @@ func (e *Endpoint) putRing(off int64) {
 		s.used[(off-s.off)/e.ringBytes()] = false
 		if s.count--; s.count == 0 {
 			e.slabs = append(e.slabs[:i], e.slabs[i+1:]...)
-			_ = e.seg.put(s.off, s.bytes) // the file goes with Close at the latest
+			_ = e.seg.put(s.off, s.bytes) // it goes with Close at the latest
 		}
 		return
 	}

@@ -4,9 +4,13 @@
 //
 // # What lies where
 //
-// Every endpoint owns one segment, a sparse file in /dev/shm (Config.Dir), and
-// maps the segments of the peers that it reaches. All that a rank sends lies in
-// its own segment:
+// Every endpoint owns one segment, sparse anonymous memory (memfd_create), and
+// maps the segments of the peers that it reaches. It is in no file system: how
+// large /dev/shm is, 64 MiB in a container, or that it is full does not matter.
+// In /dev/shm (Config.Dir) there is, until Unlink, a socket; whoever connects to
+// it is handed the segment and a pidfd. So ranks share memory that share the
+// directory, in whatever containers and namespaces they are. All that a rank
+// sends lies in its own segment:
 //
 //	header     who owns the segment, what must be equal on all ranks, the sleep word
 //	directory  (communicator, channel, from, to) → where that connection's rings are
@@ -31,30 +35,32 @@
 //
 // # Promises
 //
-//   - No SIGBUS: whatever is used is reserved with fallocate first. A full /dev/shm
-//     is a *SpaceError (errors.Is transport.ErrSpace) with the path, what was
-//     needed, what is free and how to get more, at the sender and, from its
-//     first look on, at the receiver.
+//   - No SIGBUS: whatever is used is reserved with fallocate first. When the system
+//     refuses memory, or the segment has no address space left, that is a *SpaceError
+//     (errors.Is transport.ErrSpace) with what was needed, what is free and how to
+//     get more, at the sender and, from its first look on, at the receiver. (Most
+//     containers' memory limits do not refuse: beyond them the kernel kills a
+//     process of the container, as for any other memory.)
 //   - What a peer wrote is checked before it is used: an offset, length or count
-//     that is out of range is an error. (A peer that truncates its own file can
-//     still kill us. Files are open to their user only; Options.Secret is not used.)
-//   - Two ranks use each other's memory only after one has opened the other's file
+//     that is out of range is an error. The size of a segment is sealed. (Sockets
+//     are open to their user only; Options.Secret is not used.)
+//   - Two ranks use each other's memory only after one was handed the other's segment
 //     and found the nonce there that came with the address. Names, boot ids and
 //     device numbers only save a useless try; they are compared in full.
 //   - Peers write to memory from Alloc alone, and there to landings alone. Closing a conn withdraws its landings: one that the peer has begun to write
-//     to and not sent is left to it, with its pages of the file, and gets pages of our own instead, whose content is undefined and which
+//     to and not sent is left to it, with its pages of the segment, and gets pages of our own instead, whose content is undefined and which
 //     nothing shares any more. So no byte of ours changes afterwards, however late a frozen peer goes on.
-//   - A peer that dies is noticed by Progress through its pidfd, or through the
-//     lock on its segment when it is in another pid namespace.
-//   - Files of dead processes of ours are removed by the next Open. A file counts
-//     as dead when its pid is gone or was started at another time; in another pid
-//     namespace (a restarted container), when nobody holds its lock. Files of
-//     other users are left alone.
+//   - A peer that dies is noticed by Progress through its pidfd, or on kernels before
+//     5.3 through the lock on its segment.
+//   - Dead processes leave no memory: it goes with the last that has it mapped. Their
+//     sockets are removed by the next Open. One counts as dead when its pid is gone
+//     or was started at another time; in another pid namespace (a restarted
+//     container), when nobody listens. Sockets of other users are left alone.
 //
 // # Duties
 //
 // Besides those in package transport: call Endpoint.Unlink once all peers have
-// reached this endpoint, so that even a killed job leaves no file.
+// reached this endpoint, so that even a killed job leaves no socket.
 //
 //	ep, err := shm.Open(shm.Config{}, transport.Options{Streams: 4, MaxMessage: 1 << 20})
 //	…                                  // exchange ep.Address() over the bootstrap

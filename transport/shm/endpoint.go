@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +28,7 @@ type Endpoint struct {
 	address *address
 	encoded []byte
 	seg     *segment
+	door    *door
 
 	mu     sync.Mutex // guards what follows; the driver's fields have one user anyway
 	closed bool
@@ -52,8 +52,8 @@ var (
 	_ transport.Awaiter   = (*stream)(nil)
 )
 
-// Open makes an endpoint with a segment of its own, and removes those of dead
-// processes of our user. A full file system is a *SpaceError. The caller must
+// Open makes an endpoint with a segment of its own, and removes what dead
+// processes of our user left. Too little memory is a *SpaceError. The caller must
 // Close the endpoint.
 func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	config, err := config.withDefaults()
@@ -66,7 +66,7 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	self := name{uid: uint64(os.Getuid()), pidns: pidNamespace(), pid: uint64(os.Getpid())}
 	self.start, _ = startTime(self.pid)
 	removeStale(config.Dir, self)
-	a := &address{identity: ThisHost(config.Dir), pid: uint32(self.pid), start: self.start, pidns: self.pidns}
+	a := &address{identity: ThisHost(config.Dir), pid: uint32(self.pid)}
 	a.identity.HostID = config.HostID
 	if _, err := rand.Read(a.nonce[:]); err != nil {
 		return nil, fmt.Errorf("shm: nonce: %w", err)
@@ -75,16 +75,11 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
-	seg, err := newSegment(config.Dir, size, self)
+	seg, err := newSegment(size)
 	if err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
 	}
-	a.path, a.size = seg.path, uint64(seg.size)
-	e := &Endpoint{config: config, opts: opts, address: a, seg: seg,
-		peers: make(map[string]*peer), conns: make(map[transport.Key]*conn)}
-	if e.encoded, err = a.marshal(); err != nil {
-		return nil, errors.Join(fmt.Errorf("shm: %w", err), seg.close())
-	}
+	a.size = uint64(seg.size)
 	h := seg.header()
 	h.version, h.streams, h.size, h.nonce = layoutVersion, uint32(opts.Streams), uint64(seg.size), a.nonce
 	h.maxMessage, h.firstSeq, h.pid = uint64(opts.MaxMessage), opts.FirstSeq, a.pid
@@ -93,6 +88,16 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	}
 	h.piece[0] = firstPieceAt
 	atomic.StoreUint64(&h.magic, segmentMagic)
+	door, err := newDoor(config.Dir, self, seg.fd)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: %w", err), seg.close())
+	}
+	a.path = door.path
+	e := &Endpoint{config: config, opts: opts, address: a, seg: seg, door: door,
+		peers: make(map[string]*peer), conns: make(map[transport.Key]*conn)}
+	if e.encoded, err = a.marshal(); err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: %w", err), e.Close())
+	}
 	return e, nil
 }
 
@@ -111,26 +116,40 @@ func (e *Endpoint) Reach(ctx context.Context, address []byte) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("shm: reach: %w", err)
 	}
-	_, err := e.reach(address)
+	_, err := e.reach(ctx, address)
 	return err
 }
 
-func (e *Endpoint) reach(encoded []byte) (*peer, error) {
+// peer returns whom we reached at the address, nil when nobody yet.
+func (e *Endpoint) peer(encoded []byte) (*peer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, fmt.Errorf("shm: reach: %w", transport.ErrClosed)
 	}
-	if p := e.peers[string(encoded)]; p != nil {
-		return p, nil
+	return e.peers[string(encoded)], nil
+}
+
+func (e *Endpoint) reach(ctx context.Context, encoded []byte) (*peer, error) {
+	if p, err := e.peer(encoded); p != nil || err != nil {
+		return p, err
 	}
 	a, err := parseAddress(encoded)
 	if err != nil {
 		return nil, err
 	}
-	p, err := reach(e, a)
+	p, err := reach(ctx, e, a) // e is not locked, since it may wait for the peer
 	if err != nil {
 		return nil, fmt.Errorf("shm: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.peers[string(encoded)]; other != nil || e.closed {
+		p.close()
+		if e.closed {
+			return nil, fmt.Errorf("shm: reach: %w", transport.ErrClosed)
+		}
+		return other, nil
 	}
 	e.peers[string(encoded)] = p
 	e.pollfds = nil
@@ -146,7 +165,7 @@ func (e *Endpoint) Conn(key transport.Key, address []byte) (transport.Conn, erro
 	if key.Channel < transport.PointToPoint || key.Self < 0 || key.Peer < 0 {
 		return nil, fmt.Errorf("shm: connect: channel %d, ranks %d and %d: want a channel ≥ %d and ranks ≥ 0", key.Channel, key.Self, key.Peer, transport.PointToPoint)
 	}
-	p, err := e.reach(address)
+	p, err := e.reach(context.Background(), address)
 	if err != nil {
 		return nil, err
 	}
@@ -223,12 +242,13 @@ func (e *Endpoint) Stats() transport.Stats {
 	return s
 }
 
-// Unlink removes the segment's file, so that nothing is left however the process
-// ends. Afterwards no further peer can reach us. It may be called by anyone.
-func (e *Endpoint) Unlink() error { return e.seg.unlink() }
+// Unlink removes the socket at which peers get our memory, so that nothing is left
+// however the process ends. Afterwards no further peer can reach us. It may be
+// called by anyone.
+func (e *Endpoint) Unlink() error { return e.door.close() }
 
-// Path is the segment's file.
-func (e *Endpoint) Path() string { return filepath.Clean(e.seg.path) }
+// Path is that socket.
+func (e *Endpoint) Path() string { return e.door.path }
 
 // Close tells the peers, breaks all conns and frees everything. Peers can still
 // read what was sent to them.
@@ -254,15 +274,15 @@ func (e *Endpoint) Close() error {
 	clear(e.peers)
 	clear(e.conns)
 	e.lingers, e.slabs, e.pollfds, e.polled = nil, nil, nil, nil
-	if err := e.seg.close(); err != nil {
+	if err := errors.Join(e.door.close(), e.seg.close()); err != nil {
 		return fmt.Errorf("shm: close: %w", err)
 	}
 	return nil
 }
 
 // Alloc returns zeroed memory in our segment that peers on this host can read: a
-// message from there is lent to them, not copied. It may be called by anyone. A
-// full file system is a *SpaceError.
+// message from there is lent to them, not copied. It may be called by anyone. Too
+// little memory is a *SpaceError.
 func (e *Endpoint) Alloc(n int64) (unsafe.Pointer, error) { return e.seg.alloc(n) }
 
 // Free gives memory from Alloc back to the system. It may be called by anyone.

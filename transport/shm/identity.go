@@ -8,7 +8,7 @@ type Identity struct {
 	HostID    string // the user's word for the host (GCCL_HOSTID); overrules BootID
 	BootID    string // /proc/sys/kernel/random/boot_id: one per boot of one kernel
 	HostName  string // for people; differs between containers of one host
-	ShmDevice string // device of the segment directory, "major:minor"
+	ShmDevice string // device of the directory where ranks meet, "major:minor"
 }
 
 // SameHost reports whether a and b may share memory, and the reason in words

@@ -8,7 +8,7 @@ import (
 
 const namePrefix = "gccl-"
 
-// name is a segment's file name: what tells, without opening it, whose it is and
+// name is that of a socket: what tells, without connecting, whose it is and
 // whether that process still lives.
 type name struct {
 	uid, pidns, pid, start uint64
@@ -32,5 +32,5 @@ func parseName(s string) (name, error) {
 			return n, nil
 		}
 	}
-	return name{}, fmt.Errorf("%q is not the name of a segment, %s<uid>-<pid namespace>-<pid>-<start time>-<random>", s, namePrefix)
+	return name{}, fmt.Errorf("%q is not the name of a socket of gccl's, %s<uid>-<pid namespace>-<pid>-<start time>-<random>", s, namePrefix)
 }

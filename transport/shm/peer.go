@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,7 @@ import (
 type peer struct {
 	mapping
 	address *address
-	pidfd   int // readable when the process is dead; -1: ask the lock of fd, if that is not -1
+	pidfd   int // readable when the process is dead; -1: where the kernel has none, the lock of fd tells
 	fd      int
 
 	// The driver's:
@@ -29,16 +30,16 @@ type peer struct {
 	puts  puts
 }
 
-// reach opens, proves and maps the peer's segment.
-func reach(own *Endpoint, a *address) (*peer, error) {
+// reach gets, proves and maps the peer's segment.
+func reach(ctx context.Context, own *Endpoint, a *address) (*peer, error) {
 	if ok, why := SameHost(own.address.identity, a.identity); !ok {
 		return nil, errors.New(why)
 	}
-	fd, err := openPeer(own, a)
+	h, err := meet(ctx, own, a)
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{address: a, pidfd: -1, fd: fd}
+	p := &peer{address: a, pidfd: h.process, fd: h.memory}
 	if err := p.attach(own); err != nil {
 		p.close()
 		return nil, err
@@ -46,28 +47,27 @@ func reach(own *Endpoint, a *address) (*peer, error) {
 	return p, nil
 }
 
-// openPeer opens the file at its owner's path, or, where the same file system is
-// mounted elsewhere here, under our own directory.
-func openPeer(own *Endpoint, a *address) (int, error) {
-	absent := fmt.Errorf("no shared %s (nonce not found): device %s here, %s at the peer", filepath.Dir(own.seg.path), own.address.identity.ShmDevice, a.identity.ShmDevice)
-	for _, path := range []string{a.path, filepath.Join(filepath.Dir(own.seg.path), filepath.Base(a.path))} {
-		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-		switch err {
-		case nil:
-		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-			continue
-		case unix.EACCES, unix.EPERM:
-			return -1, fmt.Errorf("permission denied: open %s as user %d: run ranks that share a host as one user: %w", path, os.Geteuid(), err)
+// meet asks at the peer's door, at the path that it has there or, where the same file system is mounted elsewhere here, in our own directory.
+func meet(ctx context.Context, own *Endpoint, a *address) (handed, error) {
+	dir := filepath.Dir(own.door.path)
+	for _, path := range []string{a.path, filepath.Join(dir, filepath.Base(a.path))} {
+		h, err := knock(ctx, path)
+		switch {
+		case err == nil:
+			if found, err := readHeader(h.memory); err == nil && found.magic == segmentMagic && found.nonce == a.nonce {
+				return h, nil
+			}
+			h.close()
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, fs.ErrInvalid):
+		case errors.Is(err, unix.ECONNREFUSED):
+			return h, fmt.Errorf("nobody listens at %s any more: process %d is dead: %w", path, a.pid, transport.ErrGone)
+		case errors.Is(err, fs.ErrPermission):
+			return h, fmt.Errorf("permission denied: connect to %s as user %d: run ranks that share a host as one user: %w", path, os.Geteuid(), err)
 		default:
-			return -1, fmt.Errorf("open %s: %w", path, err)
+			return h, fmt.Errorf("ask process %d for its memory at %s: %w", a.pid, path, err)
 		}
-		h, err := readHeader(fd)
-		if err == nil && h.magic == segmentMagic && h.nonce == a.nonce {
-			return fd, nil
-		}
-		unix.Close(fd)
 	}
-	return -1, absent
+	return handed{-1, -1}, fmt.Errorf("no shared %s (nonce not found): device %s here, %s at the peer", dir, own.address.identity.ShmDevice, a.identity.ShmDevice)
 }
 
 // readHeader reads the part of the header that does not change.
@@ -84,29 +84,36 @@ func readHeader(fd int) (*header, error) {
 func (p *peer) attach(own *Endpoint) error {
 	h, err := readHeader(p.fd)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", p.address.path, err)
+		return fmt.Errorf("read the memory of process %d: %w", p.address.pid, err)
 	}
 	if err := h.agrees(own.opts, p.address); err != nil {
 		return err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(p.fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", p.address.path, err)
+		return fmt.Errorf("stat the memory of process %d: %w", p.address.pid, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size < int64(h.size) {
-		return fmt.Errorf("%s has %d bytes, and says %d: not a segment", p.address.path, st.Size, h.size)
+	if sealed, err := unix.FcntlInt(uintptr(p.fd), unix.F_GET_SEALS, 0); err != nil || sealed&seals != seals || st.Size < int64(h.size) {
+		return fmt.Errorf("the memory of process %d has %d bytes, seals %#x (%v), and says it has %d: not a segment", p.address.pid, st.Size, sealed, err, h.size)
 	}
 	p.size = int64(h.size)
 	p.base, err = unix.MmapPtr(p.fd, 0, nil, uintptr(p.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		p.base = nil
-		return fmt.Errorf("map %d bytes of %s (raise ulimit -v, or lower Config.SegmentSize): %w", p.size, p.address.path, err)
+		return fmt.Errorf("map %d bytes of process %d (raise ulimit -v, or lower Config.SegmentSize): %w", p.size, p.address.pid, err)
 	}
 	_ = unix.Madvise(p.bytes(0, p.size), unix.MADV_DONTDUMP)
 	if err := p.check(0, headerBytes); err != nil {
 		return err
 	}
-	return p.watch(own.address)
+	if p.dead() {
+		return fmt.Errorf("process %d, which listened at %s, is dead: %w", p.address.pid, p.address.path, transport.ErrGone)
+	}
+	if p.pidfd >= 0 {
+		unix.Close(p.fd)
+		p.fd = -1
+	}
+	return nil
 }
 
 // agrees says what is wrong with the header of a segment at that address, as our options go.
@@ -131,38 +138,8 @@ func (h *header) agrees(o transport.Options, at *address) error {
 		}
 	}
 	if h.size != at.size {
-		return fmt.Errorf("%s says it has %d bytes, and its address %d: not a segment", at.path, h.size, at.size)
+		return fmt.Errorf("the memory of process %d says it has %d bytes, and its address %d: not a segment", at.pid, h.size, at.size)
 	}
-	return nil
-}
-
-// watch finds out how the peer's death will be known.
-func (p *peer) watch(own *address) error {
-	a := p.address
-	if a.pidns != 0 && a.pidns == own.pidns {
-		fd, err := unix.PidfdOpen(int(a.pid), 0)
-		if err == unix.ESRCH {
-			return fmt.Errorf("process %d, which owns %s, is dead: %w", a.pid, a.path, transport.ErrGone)
-		}
-		if err == nil {
-			// Only now can the pid no more be another process's.
-			if start, err := startTime(uint64(a.pid)); errors.Is(err, fs.ErrNotExist) || err == nil && a.start != 0 && start != a.start {
-				unix.Close(fd)
-				return fmt.Errorf("process %d, which owned %s, is dead: %w", a.pid, a.path, transport.ErrGone)
-			}
-			p.pidfd = fd
-		}
-	}
-	if p.pidfd < 0 {
-		if held, err := locked(p.fd); err == nil {
-			if !held {
-				return fmt.Errorf("nobody holds %s any more: its owner, process %d, is dead: %w", a.path, a.pid, transport.ErrGone)
-			}
-			return nil // keep fd
-		}
-	}
-	unix.Close(p.fd)
-	p.fd = -1
 	return nil
 }
 

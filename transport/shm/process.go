@@ -4,18 +4,19 @@ package shm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// ThisHost reads the identity of the host, with the device of the segment
-// directory dir ("" for /dev/shm). What cannot be read is empty.
+// ThisHost reads the identity of the host, with the device of the directory dir where ranks meet ("" for /dev/shm). What cannot be read is empty.
 func ThisHost(dir string) Identity {
 	if dir == "" {
 		dir = defaultDir
@@ -69,7 +70,7 @@ func pidNamespace() uint64 {
 	return st.Ino
 }
 
-// locked reports whether another open file holds the owner's lock on the segment.
+// locked reports whether another open file of the segment holds its owner's lock.
 func locked(fd int) (bool, error) {
 	l := unix.Flock_t{Type: unix.F_WRLCK, Len: 1}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &l); err != nil {
@@ -78,7 +79,7 @@ func locked(fd int) (bool, error) {
 	return l.Type != unix.F_UNLCK, nil
 }
 
-// removeStale removes the segments in dir that dead processes of our user left.
+// removeStale removes the sockets in dir that dead processes of our user left.
 // It leaves alone what it is not sure of, and what it may not remove.
 func removeStale(dir string, self name) {
 	if self.start == 0 || self.pidns == 0 {
@@ -95,31 +96,31 @@ func removeStale(dir string, self name) {
 		}
 		path := filepath.Join(dir, e.Name())
 		var st unix.Stat_t
-		if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || uint64(st.Uid) != self.uid {
+		if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || uint64(st.Uid) != self.uid {
 			continue
 		}
-		if stale(path, n, self) {
+		if stale(path, n, self, time.Since(time.Unix(st.Ctim.Unix()))) {
 			_ = unix.Unlink(path)
 		}
 	}
 }
 
-func stale(path string, n, self name) bool {
+func stale(path string, n, self name, age time.Duration) bool {
 	if n.pidns == self.pidns {
 		start, err := startTime(n.pid)
 		return errors.Is(err, os.ErrNotExist) || err == nil && start != n.start
 	}
 	// Another pid namespace, perhaps one that is no more: the pid says nothing.
-	// A segment is locked before its header is written.
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	// A new socket has a name just before somebody listens at it.
+	if age < settled {
 		return false
 	}
-	defer unix.Close(fd)
-	h, err := readHeader(fd)
-	if err != nil || h.magic != segmentMagic {
-		return false
+	c, err := connect(context.Background(), path)
+	if err == nil {
+		c.Close()
 	}
-	held, err := locked(fd)
-	return err == nil && !held
+	return err == unix.ECONNREFUSED
 }
+
+// settled is the age from which on a socket where nobody listens is a dead process's.
+const settled = time.Second

@@ -3,12 +3,16 @@
 package shm
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
@@ -45,6 +49,7 @@ func TestUC35_OtherPidNamespace(t *testing.T) {
 	address, answer := c.meet(t, e)
 	require.Equal(t, "yes", answer)
 	conn := talk(t, e, address, 100)
+	require.NotEqual(t, -1, e.peers[string(address)].pidfd)
 	c.kill()
 	var err error
 	for i := uint64(0); err == nil; i++ {
@@ -55,6 +60,57 @@ func TestUC35_OtherPidNamespace(t *testing.T) {
 	c = start(t, "echo", unix.CLONE_NEWPID|unix.CLONE_NEWNS, dirEnv+"="+dir, mountEnv+"=size=16m")
 	_, answer = c.meet(t, e)
 	require.Contains(t, answer, "no shared "+dir+" (nonce not found)")
+}
+
+// TestOldKernel: where there are no pidfds, the lock on a segment tells that its owner is dead.
+func TestOldKernel(t *testing.T) {
+	dir := segmentDir(t)
+	for _, namespaces := range []uintptr{0, unix.CLONE_NEWPID} {
+		t.Run(fmt.Sprintf("%#x", namespaces), func(t *testing.T) {
+			e := openIn(t, dir)
+			c := start(t, "echo", namespaces, dirEnv+"="+dir, oldEnv+"=1")
+			address, answer := c.meet(t, e)
+			require.Equal(t, "yes", answer)
+			conn := talk(t, e, address, 100)
+			require.Equal(t, -1, e.peers[string(address)].pidfd)
+			require.NotEqual(t, -1, e.peers[string(address)].fd)
+			time.Sleep(2 * liveness)
+			require.NoError(t, say(e, conn, 1))
+			c.kill()
+			var err error
+			for i := uint64(0); err == nil; i++ {
+				err = say(e, conn, i)
+			}
+			require.ErrorIs(t, err, transport.ErrGone)
+		})
+	}
+}
+
+// TestReachStopped: a peer that is stopped is waited for as long as the context says, and others are reached meanwhile.
+func TestReachStopped(t *testing.T) {
+	dir := segmentDir(t)
+	e := openIn(t, dir)
+	c := start(t, "echo", 0, dirEnv+"="+dir)
+	address, answer := c.meet(t, e)
+	require.Equal(t, "yes", answer)
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool { // all its threads
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
+		return err == nil && !slices.ContainsFunc(tasks, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			return err != nil || !bytes.Contains(stat, []byte(") T "))
+		})
+	}, patience, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	other := make(chan error)
+	go func() { other <- e.Reach(ctx, address) }()
+	require.NoError(t, e.Reach(ctx, openIn(t, dir).Address()))
+	err := <-other
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorContains(t, err, fmt.Sprintf("ask process %d for its memory at %s", c.cmd.Process.Pid, dir))
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, e.Reach(t.Context(), address))
 }
 
 // TestUC33_OtherNonce: a host with the same boot id, or a file that took the
@@ -145,8 +201,44 @@ func TestReachOtherUser(t *testing.T) {
 	e := openIn(t, dir)
 	c := start(t, "echo", 0, dirEnv+"="+dir, userEnv+"=12345")
 	_, answer := c.meet(t, e)
-	require.Contains(t, answer, "permission denied: open "+e.Path()+" as user 12345")
+	require.Contains(t, answer, "permission denied: connect to "+e.Path()+" as user 12345")
 	require.FileExists(t, e.Path())
+}
+
+// TestPrivate: whatever the umask is, others may not connect.
+func TestPrivate(t *testing.T) {
+	old := unix.Umask(0)
+	e := openIn(t, segmentDir(t))
+	unix.Umask(old)
+	info, err := os.Stat(e.Path())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// TestReachAsksAgain: a peer that cannot hand its memory over at once, having too few descriptors, is asked again.
+func TestReachAsksAgain(t *testing.T) {
+	dir := segmentDir(t)
+	a, b := openIn(t, dir), openIn(t, dir)
+	busy := *b.address
+	busy.path = filepath.Join(dir, name{uid: 1, pidns: 2, pid: 3, start: 4, random: 5}.String())
+	encoded, err := busy.marshal()
+	require.NoError(t, err)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: busy.path, Net: "unixpacket"})
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for i := range 4 {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			if i == 3 {
+				_, _, _ = c.WriteMsgUnix([]byte{1}, unix.UnixRights(b.door.memory), nil)
+			}
+			c.Close()
+		}
+	}()
+	require.NoError(t, a.Reach(t.Context(), encoded))
 }
 
 // TestReachDead: the peer died before we reached it, in either kind of namespace.

@@ -17,7 +17,7 @@ const (
 	ringLines = 8
 	lineBytes = 64
 	wideBytes = 4096 + 128 // whole pairs of lines of the caches
-	wideFrom  = 512 << 20  // bytes of the segment: twice those of the file system
+	wideFrom  = 512 << 20  // bytes of the segment: twice the host's memory, if nothing bounds it
 	inlineAt  = 16         // in a line, where a message lies that fits its first 64 bytes
 	behindAt  = 64         // and where one lies that does not
 
@@ -28,8 +28,8 @@ const (
 	linesAt   = 256
 )
 
-// width is how wide a stream's lines are in a segment. Its size, which both ends know, says how much room there is: in a small /dev/shm, as containers
-// have by default, the lines of many conns would take most of it.
+// width is how wide a stream's lines are in a segment. Its size, which both ends know, says how much room there is: of a small one the lines of many
+// conns would take most.
 func (m mapping) width(stream int) uint64 {
 	if stream == 0 && m.size >= wideFrom {
 		return wideBytes

@@ -5,10 +5,7 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -19,36 +16,33 @@ import (
 const (
 	hugePage     = 2 << 20
 	reservePiece = 8 << 20 // a signal undoes one fallocate; keep what that can cost small
+	mostSegment  = 64 << 30
 )
 
-// segment is our own segment: its file, its mapping, and which of its bytes are
+// segment is our own segment: its memory, its mapping, and which of its bytes are
 // in use. The books are on the Go heap, where peers cannot write.
 type segment struct {
 	mapping
-	path string
 	fd   int
 	page int64
 
 	mu       sync.Mutex
 	free     extents
 	given    []extent // what alloc gave out, in order
-	detached extents  // of it: what is not the file's any more
+	detached extents  // of it: what is not the segment's any more
 	reserved int64    // bytes in use, without given
 	allotted int64    // bytes in given
-	unlinked bool
 	closed   bool
 	staged   int64 // bytes of staging slots; the driver's alone
 }
 
-// segmentSize is how much address space to ask for: what the file system could
-// hold, twice because of gaps, as far as the limits allow every peer's segment
-// to be mapped too.
+// segmentSize is how much address space to ask for: what the memory could hold, twice because of gaps, as far as the limits allow every peer's
+// segment to be mapped too.
 func segmentSize(config Config) (int64, error) {
 	const unit = 2 << 20
-	size := int64(64 << 30)
-	var fs unix.Statfs_t
-	if unix.Statfs(config.Dir, &fs) == nil && fs.Blocks > 0 && fs.Blocks < math.MaxInt64/uint64(fs.Bsize)/2 {
-		size = min(size, 2*int64(fs.Blocks)*fs.Bsize)
+	size := int64(mostSegment)
+	if _, of := memory(); of > 0 {
+		size = min(size, 2*of)
 	}
 	if config.SegmentSize > 0 {
 		size = config.SegmentSize
@@ -69,22 +63,22 @@ func segmentSize(config Config) (int64, error) {
 
 // newSegment makes and maps a segment of up to size bytes of address space, of
 // which only the header is reserved.
-func newSegment(dir string, size int64, n name) (*segment, error) {
+func newSegment(size int64) (*segment, error) {
 	s := &segment{page: int64(os.Getpagesize()), fd: -1}
 	var err error
-	for range 16 {
-		n.random = rand.Uint64()
-		s.path = filepath.Join(dir, n.String())
-		s.fd, err = unix.Open(s.path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-		if err != unix.EEXIST && err != unix.EINTR {
+	for _, flags := range []int{unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING | unix.MFD_NOEXEC_SEAL, unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING} {
+		if s.fd, err = unix.MemfdCreate(memoryName, flags); err != unix.EINVAL { // an older kernel does not know all flags
 			break
 		}
 	}
-	if err != nil {
-		if err == unix.ENOSPC || err == unix.EDQUOT {
-			return nil, s.spaceError("a new file", headerBytes, err)
-		}
-		return nil, fmt.Errorf("create %s: %w", s.path, err)
+	switch err {
+	case nil:
+	case unix.ENOMEM, unix.ENOSPC:
+		return nil, memoryError("a segment", headerBytes, err)
+	case unix.EPERM, unix.EACCES, unix.ENOSYS:
+		return nil, fmt.Errorf("make memory to share: memfd_create: %w: allow that system call in the profile (seccomp) that the process runs under", err)
+	default:
+		return nil, fmt.Errorf("make memory to share: memfd_create: %w", err)
 	}
 	if err := s.init(size); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -92,9 +86,14 @@ func newSegment(dir string, size int64, n name) (*segment, error) {
 	return s, nil
 }
 
+// memoryName is what /proc shows of a segment.
+const memoryName = "gccl"
+
+// seals let peers rely on the size of a segment.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
 func (s *segment) init(size int64) error {
-	// The lock is what peers in other pid namespaces know us alive by. Where the
-	// file system has none, they just do not know.
+	// The lock is what peers know us alive by where the kernel has no pidfds.
 	_ = unix.FcntlFlock(uintptr(s.fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Len: 1})
 	for {
 		err := unix.Ftruncate(s.fd, size)
@@ -105,11 +104,14 @@ func (s *segment) init(size int64) error {
 			break
 		}
 		if size/2 < leastSize {
-			return fmt.Errorf("map %d bytes of %s: %w", size, s.path, err)
+			return fmt.Errorf("map %d bytes of memory to share (raise ulimit -v, or lower Config.SegmentSize): %w", size, err)
 		}
 		size /= 2
 	}
 	s.size = size
+	if _, err := unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal the size of memory to share: %w", err)
+	}
 	_ = unix.Madvise(s.bytes(0, size), unix.MADV_DONTDUMP)
 	n := (headerBytes + s.page - 1) / s.page * s.page
 	if err := s.fill(0, n, "a header"); err != nil {
@@ -126,12 +128,13 @@ func (s *segment) take(n, align int64, what string) (int64, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return 0, fmt.Errorf("%s: %w", s.path, transport.ErrClosed)
+		return 0, fmt.Errorf("endpoint: %w", transport.ErrClosed)
 	}
 	off, ok := s.free.take(n, align)
+	left := s.size - s.reserved - s.allotted
 	s.mu.Unlock()
 	if !ok {
-		return 0, s.spaceError(what, n, fmt.Errorf("the segment has %d bytes of address space (Config.SegmentSize, ulimit -v): %w", s.size, unix.ENOSPC))
+		return 0, &SpaceError{For: what, Need: n, Free: left, Of: s.size, Err: fmt.Errorf("the segment's address space: %w: raise Config.SegmentSize or ulimit -v, or free memory from Alloc", unix.ENOSPC)}
 	}
 	if err := s.fill(off, n, what); err != nil {
 		s.mu.Lock()
@@ -145,7 +148,7 @@ func (s *segment) take(n, align int64, what string) (int64, error) {
 	return off, nil
 }
 
-// put gives n bytes at off back to the file system.
+// put gives n bytes at off back to the system.
 func (s *segment) put(off, n int64) error {
 	n = s.round(n)
 	err := s.punch(off, n)
@@ -174,12 +177,11 @@ func (s *segment) fill(off, n int64, what string) error {
 			}
 		}
 		if err != nil {
-			space := s.spaceError(what, n, err)
-			_ = s.punch(off, n)
-			if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.ENOMEM || err == unix.EFBIG {
-				return space
+			_ = s.punch(off, n) // first of all: we may hold all that the container has
+			if err == unix.ENOSPC || err == unix.ENOMEM {
+				return memoryError(what, n, err)
 			}
-			return fmt.Errorf("reserve %d bytes of %s: %w", n, s.path, err)
+			return fmt.Errorf("reserve %d bytes to share: %w", n, err)
 		}
 	}
 	_ = unix.Madvise(s.bytes(off, n), unix.MADV_POPULATE_WRITE) // an old kernel faults the pages in later
@@ -193,47 +195,25 @@ func (s *segment) punch(off, n int64) error {
 			return nil
 		}
 		if err != unix.EINTR {
-			return fmt.Errorf("give %d bytes of %s back: %w", n, s.path, err)
+			return fmt.Errorf("give %d shared bytes back: %w", n, err)
 		}
 	}
-}
-
-func (s *segment) spaceError(what string, need int64, err error) error {
-	e := &SpaceError{Path: s.path, For: what, Need: need, Err: err}
-	var fs unix.Statfs_t
-	if unix.Statfs(filepath.Dir(s.path), &fs) == nil {
-		e.Free, e.Of = int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
-	}
-	return e
 }
 
 // announce changes what peers see when they look: call it after every change.
 func (s *segment) announce() { atomic.AddUint64(&s.header().gen, 1) }
 
-func (s *segment) unlink() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unlinked {
-		return nil
-	}
-	s.unlinked = true
-	if err := unix.Unlink(s.path); err != nil && err != unix.ENOENT {
-		return fmt.Errorf("remove %s: %w", s.path, err)
-	}
-	return nil
-}
-
-// close removes the file and the mapping. Peers keep what they have mapped.
+// close gives the memory back. Peers keep what they have mapped.
 func (s *segment) close() error {
-	err := s.unlink()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return err
+		return nil
 	}
 	s.closed = true
+	var err error
 	if s.base != nil {
-		err = errors.Join(err, unix.MunmapPtr(s.base, uintptr(s.size)))
+		err = unix.MunmapPtr(s.base, uintptr(s.size))
 		s.base = nil
 	}
 	s.given = nil

@@ -128,6 +128,44 @@ func TestMemory(t *testing.T) {
 	require.Zero(t, a.Stats().Allocated)
 }
 
+// TestSealed: not even its owner can make a segment shorter, which would kill peers that use it.
+func TestSealed(t *testing.T) {
+	e := openIn(t, segmentDir(t))
+	for _, n := range []int64{0, e.seg.size - int64(os.Getpagesize()), 2 * e.seg.size} {
+		require.ErrorIs(t, unix.Ftruncate(e.seg.fd, n), unix.EPERM)
+	}
+}
+
+// TestCloseLeavesNothing: no descriptor, mapping or socket is left of endpoints that met, in whatever order they unlink and close.
+func TestCloseLeavesNothing(t *testing.T) {
+	dir := segmentDir(t)
+	held := func() (fds int, maps int) {
+		list, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		text, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return len(list), bytes.Count(text, []byte("/memfd:"+memoryName+" "))
+	}
+	openIn(t, dir) // so that what a process opens once is open
+	fds, maps := held()
+	for _, unlink := range []bool{true, false} {
+		a, err := Open(Config{Dir: dir}, testOptions())
+		require.NoError(t, err)
+		b, err := Open(Config{Dir: dir}, testOptions())
+		require.NoError(t, err)
+		pass(t, a, b, 100)
+		if unlink {
+			require.NoError(t, a.Unlink())
+			require.NoError(t, b.Unlink())
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		nowFds, nowMaps := held()
+		require.Equal(t, []int{fds, maps}, []int{nowFds, nowMaps}, "descriptors and mappings")
+		require.Len(t, segments(t, dir), 1)
+	}
+}
+
 // TestAllocZeroed: memory that was used before is zero again.
 func TestAllocZeroed(t *testing.T) {
 	e := openIn(t, segmentDir(t))

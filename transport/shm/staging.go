@@ -63,7 +63,7 @@ func (t *sender) stage(e *Endpoint, n int, compares bool) (int64, error) {
 // passed reports whether the reader is done with the lines before line at.
 func (t *sender) passed(at uint64) bool { return int64(t.head-at) >= 0 }
 
-// grow replaces the slots by larger ones. A full file system gives fewer slots,
+// grow replaces the slots by larger ones. Too little memory gives fewer slots,
 // then waits for the old ones to go, then is an error.
 func (g *staging) grow(e *Endpoint, n int64, t *sender) error {
 	slot := int64(smallestSlot)
@@ -157,7 +157,7 @@ func (g *staging) free() {
 	}
 	if g.slot > 0 {
 		g.seg.staged -= g.slot * int64(len(g.last))
-		_ = g.seg.put(g.off, g.slot*int64(len(g.last))) // the file goes with Close at the latest
+		_ = g.seg.put(g.off, g.slot*int64(len(g.last))) // it goes with Close at the latest
 	}
 	*g = staging{}
 }

@@ -3,9 +3,11 @@
 package shm
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -16,7 +18,7 @@ func TestUC31_KilledRuns(t *testing.T) {
 	for range 20 {
 		a := start(t, "echo", 0, dirEnv+"="+dir)
 		b := start(t, "echo", 0, dirEnv+"="+dir)
-		a.line(t) // an address: the segment is there
+		a.line(t) // an address: the socket is there
 		b.line(t)
 		a.kill()
 		b.kill()
@@ -40,10 +42,13 @@ func TestUC31_LeftAlone(t *testing.T) {
 	foreign := dead
 	foreign.uid += 12345
 	other := dead
-	other.pidns++ // no header, no lock: not sure
+	other.pidns++ // perhaps it only begins to listen
 	write := func(n name) string {
 		path := filepath.Join(dir, n.String())
-		require.NoError(t, os.WriteFile(path, make([]byte, 4096), 0o600))
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+		require.NoError(t, err)
+		l.SetUnlinkOnClose(false)
+		require.NoError(t, l.Close())
 		return path
 	}
 	for _, n := range []name{dead, reused} {
@@ -51,8 +56,11 @@ func TestUC31_LeftAlone(t *testing.T) {
 		openIn(t, dir)
 		require.NoFileExists(t, path)
 	}
-	kept := []string{write(self), write(foreign), write(other), filepath.Join(dir, "gccl-notes.txt")}
-	require.NoError(t, os.WriteFile(kept[3], nil, 0o600))
+	dead.random = 1 // no socket
+	kept := []string{write(self), write(foreign), write(other), filepath.Join(dir, "gccl-notes.txt"), filepath.Join(dir, dead.String())}
+	for _, path := range kept[3:] {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
 	if os.Getuid() == 0 {
 		dead.random = 2 // named as ours, but another user's file
 		path := write(dead)
@@ -65,16 +73,17 @@ func TestUC31_LeftAlone(t *testing.T) {
 	}
 }
 
-// TestUC31_OtherPidNamespace: a container's segment stays as long as it runs, and
+// TestUC31_OtherPidNamespace: a container's socket stays as long as it runs, and
 // goes when it is dead although its pid says nothing here.
 func TestUC31_OtherPidNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("an ordinary user's pid namespace comes with a user namespace, in which the segment is named for user 0: another's, which is left alone")
+		t.Skip("an ordinary user's pid namespace comes with a user namespace, in which the socket is named for user 0: another's, which is left alone")
 	}
 	dir := segmentDir(t)
 	c := start(t, "echo", unix.CLONE_NEWPID, dirEnv+"="+dir)
 	c.line(t)
 	require.Len(t, segments(t, dir), 1)
+	time.Sleep(settled)
 	openIn(t, dir)
 	require.Len(t, segments(t, dir), 2)
 	c.kill()
