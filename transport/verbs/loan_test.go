@@ -79,6 +79,21 @@ func TestLoansEnd(t *testing.T) {
 	require.True(t, c.idle())
 }
 
+// TestShortEndsAreCopied: the last piece of a lent message may be so short that it has a seal, which is of what its slot holds.
+func TestShortEndsAreCopied(t *testing.T) {
+	c, _, memory := lendingLink(t, 2)
+	n := c.e.config.holds(1)
+	c.acceptLent(memory[:n+sealMost])
+	require.True(t, c.pieces())
+	first, last := c.link.queues[0], c.link.queues[1]
+	require.Equal(t, []int{1, 1}, []int{first.filled, last.filled})
+	require.EqualValues(t, n, first.batch[0].Bytes2)
+	require.Zero(t, last.batch[0].Bytes2)
+	slot := c.link.tx[c.link.slot(0, 1):]
+	require.True(t, sealed(slot, 2))
+	require.Equal(t, memory[n:n+sealMost], slot[headerSize:headerSize+sealMost])
+}
+
 // TestSpoiltMessagesAreNotLent: a bit that is flipped on the way is not flipped in the user's memory, and what is sent twice is a copy.
 func TestSpoiltMessagesAreNotLent(t *testing.T) {
 	c, _, _ := lendingLink(t, 1)

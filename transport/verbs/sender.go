@@ -73,7 +73,7 @@ func (s *stream) cut(q *queue) bool {
 		at := l.slot(s.index, lane.posted)
 		slot := l.tx[at : at+headerSize+c.e.config.holds(slots)]
 		n := min(len(m.data)-m.offset, len(slot)-headerSize)
-		piece, lent := m.data[m.offset:m.offset+n], m.lend && q.gathers
+		piece, lent := m.data[m.offset:m.offset+n], m.lend && q.gathers && n > sealMost // a seal is of what is in the slot
 		if !lent {
 			piece = slot[headerSize : headerSize+n]
 			copy(piece, m.data[m.offset:])
