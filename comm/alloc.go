@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -10,7 +9,7 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// Alloc returns zeroed host memory that ranks on this host can read where it lies, and that RDMA devices have registered, so that long messages
+// Alloc returns n bytes, or for 0 at least an address, of zeroed host memory that ranks on this host can read where it lies, and that RDMA devices have registered, so that long messages
 // from it are not copied on their way; in an all-reduce that is not in place, they also write its results there, in whole pages of Dst. It is local: no other
 // rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, or by Free. Over TCP
 // alone it is ordinary memory, and so are, once a call has failed, the pages of its Dst that a peer had begun to write: what they hold is undefined.
@@ -19,7 +18,7 @@ func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 		return kernels.Mem{}, argument("Alloc of %d bytes", n)
 	}
 	if a := c.family.allocator(); a != nil {
-		p, err := a.Alloc(n)
+		p, err := a.Alloc(max(n, 1))
 		if err != nil {
 			return kernels.Mem{}, fmt.Errorf("comm %s: Alloc of %d bytes: %w", c.name(), n, err)
 		}
@@ -56,7 +55,11 @@ func (c *Comm) Free(m kernels.Mem) error {
 		return own.Free(m)
 	}
 	if a := c.family.allocator(); a != nil {
-		if err := errors.Join(c.family.withdraw(m.Ptr), a.Free(m.Ptr)); err != nil {
+		err := c.family.withdraw(m.Ptr)
+		if err == nil { // else a device still knows its pages
+			err = a.Free(m.Ptr)
+		}
+		if err != nil {
 			return fmt.Errorf("comm %s: Free: %w", c.name(), err)
 		}
 	}
@@ -93,7 +96,7 @@ type registrations map[unsafe.Pointer][]transport.Region
 // register lets the other endpoints send what was allocated from where it lies. One that cannot copies it.
 func (f *family) register(by transport.Allocator, m kernels.Mem) {
 	page := int64(os.Getpagesize())
-	m.Bytes = (m.Bytes + page - 1) / page * page
+	m.Bytes = (max(m.Bytes, 1) + page - 1) / page * page
 	for _, e := range f.endpoints {
 		r, ok := e.(transport.Registrar)
 		if !ok || e == by.(transport.Endpoint) {
@@ -105,23 +108,30 @@ func (f *family) register(by transport.Allocator, m kernels.Mem) {
 			continue
 		}
 		f.mu.Lock()
+		closed := f.closed
 		if f.regions == nil {
 			f.regions = registrations{}
 		}
-		f.regions[m.Ptr] = append(f.regions[m.Ptr], region)
+		if !closed {
+			f.regions[m.Ptr] = append(f.regions[m.Ptr], region)
+		}
 		f.mu.Unlock()
+		if closed {
+			region.Close()
+		}
 	}
 }
 
-// withdraw ends register.
+// withdraw ends register. After an error it has not.
 func (f *family) withdraw(p unsafe.Pointer) error {
 	f.mu.Lock()
-	regions := f.regions[p]
-	delete(f.regions, p)
-	f.mu.Unlock()
-	var errs []error
-	for _, r := range regions {
-		errs = append(errs, r.Close())
+	defer f.mu.Unlock()
+	for regions := f.regions[p]; len(regions) > 0; regions = f.regions[p] {
+		if err := regions[0].Close(); err != nil {
+			return err
+		}
+		f.regions[p] = regions[1:]
 	}
-	return errors.Join(errs...)
+	delete(f.regions, p)
+	return nil
 }

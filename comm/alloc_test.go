@@ -39,6 +39,7 @@ type device struct {
 	arena
 	registered kernels.Mem
 	refuses    bool
+	reads      bool // the memory, for others
 }
 
 func (d *device) Name() string { return "device" }
@@ -56,6 +57,9 @@ type area struct {
 }
 
 func (a *area) Close() error {
+	if a.d.reads {
+		return errors.New("operations use it")
+	}
 	a.d.registered = kernels.Mem{}
 	*a.d.log = append(*a.d.log, "withdraw")
 	return nil
@@ -79,11 +83,17 @@ func TestAllocatedIsRegistered(t *testing.T) {
 		require.True(t, c.shared(m.Ptr, 5000))
 		a.lost = true
 		require.False(t, c.shared(m.Ptr, 5000), "the device's registration may be of pages that are not there any more")
+		if !refuses {
+			d.reads = true
+			require.ErrorContains(t, c.Free(m), "operations use it")
+			require.Empty(t, log, "the device knows these pages")
+			d.reads = false
+		}
 		require.NoError(t, c.Free(m))
 		require.Equal(t, map[bool][]string{false: {"withdraw", "free"}, true: {"free"}}[refuses], log)
 		require.Zero(t, d.registered)
 
-		_, err = c.Alloc(5000)
+		_, err = c.Alloc(0)
 		require.NoError(t, err)
 		log = nil
 		require.NoError(t, c.family.close())

@@ -48,6 +48,7 @@ type family struct {
 	mu      sync.Mutex // guards what follows
 	refs    int
 	regions registrations // of what Alloc returned
+	closed  bool          // there will be no more
 }
 
 // route is how to reach a rank of the world.
@@ -153,7 +154,7 @@ func (f *family) open(at listenAt) (hello, error) {
 		t.Ports, t.Window, t.ConnectTimeout, t.Log = [2]uint16{cfg.Ports.Low, cfg.Ports.High}, window(cfg.Size), cfg.InitTimeout, f.log
 		e, err := tcp.Open(t, opts)
 		if errors.Is(err, syscall.EADDRINUSE) && cfg.Ports != (bootstrap.PortRange{}) {
-			err = fmt.Errorf("the port range has %d ports, need up to %d, two for each rank on this host, to meet and for data, and one for the root: %w", int(cfg.Ports.High)-int(cfg.Ports.Low)+1, 2*cfg.Size+1, err)
+			err = fmt.Errorf("the port range has %d ports, need up to %d, two for each rank on this host, to meet and for data, one more where it uses RDMA, and one for the root: %w", int(cfg.Ports.High)-int(cfg.Ports.Low)+1, 3*cfg.Size+1, err)
 		}
 		if err := add(e, err); err != nil {
 			return h, err
@@ -287,7 +288,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello, a
 		if r == s.Rank() {
 			continue
 		}
-		name, reason := choose(&mine, &all[r], proven(s.Rank(), r), func() topology.TransportChoice { return f.places.way(s.Rank(), r) })
+		name, reason := choose(&mine, &all[r], proven(s.Rank(), r), func() topology.Reason { return topology.NoRDMA(f.places.of[s.Rank()], f.places.of[r]) })
 		if why[r] != "" && name != "shm" {
 			reason = why[r]
 		}
@@ -332,7 +333,7 @@ func (t *told) models(proven func(a, b int) bool) (models, error) {
 				continue
 			}
 			known[k], last = true, k
-			name, reason := choose(&all[a], &all[b], k.proven, func() topology.TransportChoice { return t.places.way(a, b) })
+			name, reason := choose(&all[a], &all[b], k.proven, func() topology.Reason { return topology.NoRDMA(t.places.of[a], t.places.of[b]) })
 			switch {
 			case name == "":
 				return models{}, fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
@@ -413,7 +414,7 @@ func kindsOf(all []hello) (kinds []int, has map[string]bool) {
 
 // choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
 // proven, and for verbs, the topologies don't speak against where there is TCP, too; and why it is that one.
-func choose(a, b *hello, proven bool, way func() topology.TransportChoice) (name, reason string) {
+func choose(a, b *hello, proven bool, noRDMA func() topology.Reason) (name, reason string) {
 	has := func(name string) bool { return a.Addresses[name] != nil && b.Addresses[name] != nil }
 	for _, name := range preference {
 		switch {
@@ -425,8 +426,8 @@ func choose(a, b *hello, proven bool, way func() topology.TransportChoice) (name
 			reason = "no shared memory between them"
 			continue
 		case name == verbs.Name && has("tcp"):
-			if w := way(); w.Kind == topology.OverTCP {
-				reason = string(w.Reasons[0])
+			if why := noRDMA(); why != "" {
+				reason = string(why)
 				continue
 			}
 		}
@@ -464,11 +465,19 @@ func (f *family) drop() error {
 
 func (f *family) close() error {
 	var errs []error
-	for p := range f.regions { // before the memory goes
-		errs = append(errs, f.withdraw(p))
-	}
 	for _, e := range f.endpoints {
 		f.driver.Detach(e)
+	}
+	f.mu.Lock()
+	regions := f.regions
+	f.regions, f.closed = nil, true
+	f.mu.Unlock()
+	for _, of := range regions { // before the memory goes
+		for _, r := range of {
+			errs = append(errs, r.Close())
+		}
+	}
+	for _, e := range f.endpoints {
 		errs = append(errs, e.Close())
 	}
 	f.endpoints = nil

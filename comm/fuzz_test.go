@@ -89,7 +89,7 @@ func FuzzWorldHello(f *testing.F) {
 		}
 		require.NotEmpty(t, h.place())
 		require.Positive(t, crowds([]hello{mine, h}))
-		name, reason := choose(&mine, &h, here && there, func() topology.TransportChoice { return topology.TransportChoice{} })
+		name, reason := choose(&mine, &h, here && there, func() topology.Reason { return "" })
 		require.NotEmpty(t, reason)
 		if name != "" {
 			require.NotNil(t, h.Addresses[name])

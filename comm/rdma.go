@@ -22,10 +22,16 @@ func (f *family) openRDMA(mine hello, at listenAt) (transport.Endpoint, error) {
 	if cfg.RDMAPin && r.Near == nil {
 		r.Near = func(device string, port int) []int { return nearPort(f.graph, device, port, processors()) }
 	}
-	if r.Slot == 0 && cfg.Size > 4 {
-		r.Slot = 16 << 10 // pinned, for every connection
-	}
+	r.Slot = cfg.slot()
 	return verbs.Open(r, f.options())
+}
+
+// slot is how much memory a short piece of a message takes, which is pinned for every connection.
+func (c Config) slot() int {
+	if c.RDMA.Slot == 0 && c.Size > 4 {
+		return 16 << 10
+	}
+	return c.RDMA.Slot
 }
 
 // joinRDMA opens an endpoint of RDMA for the ranks on other hosts that are best reached by it, with "auto", and returns its address. Without
@@ -34,13 +40,30 @@ func (f *family) joinRDMA(self int, mine hello, at listenAt) []byte {
 	if f.cfg.Transport != "auto" || f.cfg.NoRDMA || !f.places.byRDMA(self, mine.Ports != "") {
 		return nil
 	}
-	e, err := f.openRDMA(mine, at)
+	var e transport.Endpoint
+	err := verbs.MayPin(f.pinned(self))
+	if err == nil {
+		e, err = f.openRDMA(mine, at)
+	}
 	if err != nil {
 		f.log.Warn("no RDMA, TCP instead", "reason", err)
 		return nil
 	}
 	f.attach(e)
 	return e.Address()
+}
+
+// pinned is how much memory connections with all ranks on other hosts take: one that cannot be made is an error.
+func (f *family) pinned(self int) int64 {
+	r := f.cfg.RDMA
+	r.Slot = f.cfg.slot()
+	each, all := r.Pinned(f.cfg.Lanes), int64(0)
+	for _, at := range f.places.of {
+		if at.Host != f.places.of[self].Host {
+			all += each
+		}
+	}
+	return all
 }
 
 // byRDMA reports whether any rank is best reached by RDMA. A device that is on no bus is software, and slower than TCP: it is used where
@@ -51,7 +74,7 @@ func (p *places) byRDMA(self int, named bool) bool {
 		return false
 	}
 	for r := range p.of {
-		if w := p.way(self, r); r != self && (w.Kind == topology.OverRDMA || w.Kind == topology.OverGDR) {
+		if topology.NoRDMA(at, p.of[r]) == "" {
 			return true
 		}
 	}

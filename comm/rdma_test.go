@@ -62,15 +62,13 @@ func TestRDMAIsChosen(t *testing.T) {
 	require.NoError(t, err)
 	for r, want := range []string{"", "tcp", "verbs"} {
 		require.Len(t, first.hellos[r].Addresses, 1)
-		if name, _ := choose(&last.hellos[0], &last.hellos[r], false, func() topology.TransportChoice { return topology.TransportChoice{Kind: topology.OverRDMA} }); r > 0 {
+		if name, _ := choose(&last.hellos[0], &last.hellos[r], false, func() topology.Reason { return "" }); r > 0 {
 			require.Equal(t, want, name)
 		}
 	}
 	require.Equal(t, []byte{9}, last.hellos[2].Addresses[verbs.Name])
 	require.Equal(t, 2, last.hellos[0].Model[verbs.Name].Lanes)
-	name, reason := choose(&last.hellos[0], &last.hellos[2], false, func() topology.TransportChoice {
-		return topology.TransportChoice{Kind: topology.OverTCP, Reasons: []topology.Reason{"the ports differ"}}
-	})
+	name, reason := choose(&last.hellos[0], &last.hellos[2], false, func() topology.Reason { return "the ports differ" })
 	require.Equal(t, []string{"tcp", "the ports differ"}, []string{name, reason})
 }
 

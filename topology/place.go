@@ -36,16 +36,13 @@ func Between(a, b Place, l Levels) TransportChoice {
 	if a.Host == b.Host {
 		return onOneHost(a, b, l)
 	}
-	if a.Graph == nil || b.Graph == nil {
-		return TransportChoice{Kind: OverTCP, Reasons: []Reason{"the topology of one of the hosts is not known"}}
-	}
-	if a.GPU != NoNode && b.GPU != NoNode {
+	if a.Graph != nil && b.Graph != nil && a.GPU != NoNode && b.GPU != NoNode {
 		x, y := a.Graph.Nodes[a.GPU].GPU, b.Graph.Nodes[b.GPU].GPU
 		if x != nil && y != nil && x.Fabric.Joins(y.Fabric) {
 			return TransportChoice{Kind: OverNVLink, Reasons: []Reason{because("both GPUs are in the NVLink fabric %s", x.Fabric.Cluster)}}
 		}
 	}
-	if why := rdmaBetween(a, b); why != "" {
+	if why := NoRDMA(a, b); why != "" {
 		return TransportChoice{Kind: OverTCP, Reasons: []Reason{why}}
 	}
 	c := TransportChoice{Kind: OverRDMA}
@@ -77,8 +74,15 @@ func onOneHost(a, b Place, l Levels) TransportChoice {
 	return a.Graph.Transport(a.GPU, b.GPU, l)
 }
 
-// rdmaBetween is why the two ports can't speak RDMA to each other.
-func rdmaBetween(a, b Place) Reason {
+// NoRDMA is why the ports of two ranks aren't to be used between them, through host memory: the ranks are on one host, or the ports can't speak
+// RDMA to each other. Empty: they can.
+func NoRDMA(a, b Place) Reason {
+	switch {
+	case a.Host == b.Host:
+		return "they are on one host"
+	case a.Graph == nil || b.Graph == nil:
+		return "the topology of one of the hosts is not known"
+	}
 	var kinds []NetKind
 	for _, p := range []Place{a, b} {
 		if p.NIC.Net == NoNode {

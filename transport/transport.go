@@ -1,6 +1,5 @@
 // Package transport is the contract between the engine, which runs plans, and
-// the ways bytes reach another rank: shared memory, TCP, in-process memory,
-// and later RDMA. It is interfaces, values and errors only.
+// the ways bytes reach another rank: shared memory, TCP, RDMA, in-process memory. It is interfaces, values and errors only.
 //
 // # Shape
 //
@@ -95,7 +94,7 @@ type Options struct {
 
 // Endpoint is our end of a transport. See the package comment for who may call.
 type Endpoint interface {
-	// Name is the transport's: "shm", "tcp", "mem".
+	// Name is the transport's: "shm", "tcp", "verbs", "mem".
 	Name() string
 	// Address is what a peer needs to reach us, opaque, at most 1 KiB, constant.
 	// It may be called by anyone.

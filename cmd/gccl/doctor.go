@@ -117,8 +117,11 @@ func doctorWants(set *settings.Set) (w doctor.Wants, err error) {
 		w.GIDIndex = &n
 	}
 	w.Ports = set.Of("port_range").Text
-	if set.Of("transport").Text != "verbs" {
-		w.NoRDMA = "used only where GCCL_TRANSPORT=verbs asks for it"
+	switch name := set.Of("transport").Text; {
+	case name == "shm" || name == "tcp":
+		w.NoRDMA = "not used with GCCL_TRANSPORT=" + name
+	case name != "verbs" && set.Of("rdma").Text == "false":
+		w.NoRDMA = "not used with GCCL_RDMA=false"
 	}
 	return w, nil
 }

@@ -82,12 +82,16 @@ func TestDoctorOfARecordedHost(t *testing.T) {
 	for _, want := range []string{
 		"FAIL    memlock: memlock 64 KiB, and RDMA needs at least 64 MiB\n        why: ", "\n        fix: set ulimit -l unlimited / LimitMEMLOCK",
 		"FAIL    acs 0000:a2:00.0: ACS of the port at 0000:a2:00.0 redirects (ACSCtl 0x001d); below it: 0000:a3:00.0\n",
-		"WARN    iommu: ", "OK      rdma: RDMA: mlx5_0, mlx5_1\n", "INFO    rdma: used only where GCCL_TRANSPORT=verbs asks for it: jobs of several hosts use TCP",
+		"WARN    iommu: ", "OK      rdma: RDMA: mlx5_0, mlx5_1\n", "OK      transports: shm, verbs between hosts, tcp\n",
 	} {
 		require.Contains(t, out.stdout, want)
 	}
 	require.NotContains(t, out.stdout, "OK      cpu_quota")
-	require.Regexp(t, `\n\d+ fail, \d+ warn, \d+ unknown, \d+ info, \d+ ok\n$`, out.stdout)
+	require.Regexp(t, `\n\d+ fail, \d+ warn, \d+ unknown, \d+ ok\n$`, out.stdout)
+
+	out = command(t, []string{"NCCL_IB_DISABLE=1"}, "doctor", "--root", dir)
+	require.Contains(t, out.stdout, "OK      transports: shm, tcp\n")
+	require.Contains(t, out.stdout, "INFO    rdma: not used with GCCL_RDMA=false: jobs of several hosts use TCP\n")
 
 	out = command(t, []string{"GCCL_GID_INDEX=0", "GCCL_RDMA_DEVICE==mlx5_0", "GCCL_PORT_RANGE=42000-42003"}, "doctor", "--root", dir, "--json")
 	r := diagnosis(t, out.stdout)

@@ -15,8 +15,20 @@ func (x *exam) transports() {
 	if x.meets() {
 		can = append(can, "shm")
 	}
+	if x.speaksRDMA() {
+		can = append(can, "verbs between hosts")
+	}
 	can = append(can, "tcp")
 	x.add(OK, "transports", "", "", "%s", strings.Join(can, ", "))
+}
+
+// speaksRDMA reports whether jobs use a port here. One of software has to be named.
+func (x *exam) speaksRDMA() bool {
+	devices := x.h.RDMA.Or(nil)
+	use, _ := topology.ChoosePorts(devices, x.w.RDMA)
+	return x.w.NoRDMA == "" && slices.ContainsFunc(use, func(p topology.PortFacts) bool {
+		return x.w.RDMA.IsSet() || slices.ContainsFunc(devices, func(d topology.RDMAFacts) bool { return d.Name == p.Device && !d.Software })
+	})
 }
 
 func (x *exam) cpuQuota() {

@@ -35,9 +35,7 @@ func (e *endpoint) Alloc(n int64) (unsafe.Pointer, error) {
 		return nil, fmt.Errorf("verbs: allocate %d bytes, want at least one and an address space that has them", n)
 	}
 	a := &e.arena
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
+	if a.over() {
 		return nil, fmt.Errorf("verbs: allocate: %w", transport.ErrClosed)
 	}
 	b, err := unix.Mmap(-1, 0, int((n+page-1)/page*page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -50,6 +48,11 @@ func (e *endpoint) Alloc(n int64) (unsafe.Pointer, error) {
 		r = nil
 	}
 	p := unsafe.Pointer(unsafe.SliceData(b))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errors.Join(fmt.Errorf("verbs: allocate: %w", transport.ErrClosed), unix.Munmap(b))
+	}
 	if a.given == nil {
 		a.given = map[unsafe.Pointer]allocation{}
 	}
@@ -79,6 +82,13 @@ func (e *endpoint) Free(p unsafe.Pointer) error {
 
 // Owns is transport.Allocator.
 func (e *endpoint) Owns(p unsafe.Pointer, n int64) bool { return e.cache.owns(p, n) }
+
+// over reports whether the endpoint was closed.
+func (a *arena) over() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed
+}
 
 // allocated is how many bytes Alloc has given out.
 func (a *arena) allocated() int64 {

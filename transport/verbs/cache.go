@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -41,9 +42,9 @@ type registered interface {
 // span is a range of memory.
 type span struct {
 	kernels.Mem
-	gpu    GPU // nil: the host's memory
-	shares int // Register that were not closed
-	holds  int // operations under way, and tokens
+	gpu    GPU          // nil: the host's memory
+	shares int          // Register that were not closed
+	holds  atomic.Int64 // operations and loans under way, and tokens; taken under cache.mu
 	used   uint64
 	mrs    []registered // by NIC; nil: not pinned
 	stages bool         // a GPU's memory is not to be registered where it is: there was no room, nor anything that could give way
@@ -203,7 +204,7 @@ func (c *cache) pin(s *span) error {
 func (c *cache) evict() (bool, error) {
 	var oldest *span
 	for _, s := range c.spans {
-		if s.mrs != nil && s.holds == 0 && (oldest == nil || s.used < oldest.used) {
+		if s.mrs != nil && s.holds.Load() == 0 && (oldest == nil || s.used < oldest.used) {
 			oldest = s
 		}
 	}
@@ -253,19 +254,22 @@ func (c *cache) hold(s *span) error {
 	if err := c.pin(s); err != nil {
 		return err
 	}
-	s.holds++
+	s.holds.Add(1)
 	return nil
 }
 
 // lend is hold of the registered span of the host's that has all of the n bytes at p, or nil: there is none, or it cannot be pinned now.
+// It does not wait for others that register memory, which takes long.
 func (c *cache) lend(p unsafe.Pointer, n int64) *span {
-	c.mu.Lock()
+	if !c.mu.TryLock() {
+		return nil
+	}
 	defer c.mu.Unlock()
 	s := c.around(p, n)
 	if s == nil || c.pin(s) != nil {
 		return nil
 	}
-	s.holds++
+	s.holds.Add(1)
 	return s
 }
 
@@ -285,20 +289,18 @@ func (c *cache) around(p unsafe.Pointer, n int64) *span {
 	return c.spans[i]
 }
 
-func (c *cache) letGo(s *span) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.holds--
-}
+// letGo may be called while others register memory.
+func (c *cache) letGo(s *span) { s.holds.Add(-1) }
 
 // withdraw ends a share of a span, of which the caller holds so many tokens, and with the last share its registration.
 func (c *cache) withdraw(s *span, tokens int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.shares == 1 && s.holds > tokens {
-		return fmt.Errorf("verbs: close a region of %d bytes: %d operations use it: wait for them first", s.Bytes, s.holds-tokens)
+	if holds := s.holds.Load() - int64(tokens); s.shares == 1 && holds > 0 {
+		return fmt.Errorf("verbs: close a region of %d bytes: %d operations use it: wait for them first", s.Bytes, holds)
 	}
-	s.shares, s.holds = s.shares-1, s.holds-tokens
+	s.shares--
+	s.holds.Add(-int64(tokens))
 	if s.shares > 0 {
 		return nil
 	}

@@ -75,7 +75,7 @@ func TestCache(t *testing.T) {
 			require.NoError(t, k.hold(spans[3]))
 			require.Equal(t, 3*page, k.pinned)
 			require.Error(t, k.hold(spans[2]), "all are held")
-			require.Zero(t, spans[2].holds)
+			require.Zero(t, spans[2].holds.Load())
 			k.letGo(spans[1])
 			require.NoError(t, k.hold(spans[2]))
 			require.Nil(t, spans[1].mrs)

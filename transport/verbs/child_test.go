@@ -19,6 +19,8 @@ const childVar = "GCCL_VERBS_CHILD"
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childVar) {
+	case "pins":
+		fmt.Println(MayPin(64<<10), "|", MayPin(64<<10+1))
 	case "memlock":
 		beLimited()
 	case "peer":

@@ -1,11 +1,17 @@
 package verbs
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
+)
+
+const (
+	defaultSlot  = 64 << 10
+	defaultSlots = 8
 )
 
 // Name is what Endpoint.Name says.
@@ -74,6 +80,20 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// Pinned is how many bytes of pinned memory a connection with so many streams holds.
+func (c Config) Pinned(streams int) int64 {
+	c.Slot, c.Slots = cmp.Or(c.Slot, defaultSlot), cmp.Or(c.Slots, defaultSlots)
+	return 2 * int64(c.layout(streams))
+}
+
+// layout is the bytes that a connection's slots take in one direction. A slot is a header and Slot bytes, so placed that the latter are
+// aligned to 64. A longer piece goes on over the slots behind its own, headers and all.
+func (c *Config) layout(streams int) int { return streams * c.Slots * c.stride() }
+
+func (c *Config) stride() int { return c.Slot + slotAlign }
+
+const slotAlign = 64
+
 // Moderation is how a completion queue makes events.
 type Moderation struct {
 	On            bool
@@ -84,12 +104,7 @@ func (c Config) validate() (Config, error) {
 	field := func(name string, value any, want string) (Config, error) {
 		return c, fmt.Errorf("verbs config: %s is %v, want %s", name, value, want)
 	}
-	if c.Slot == 0 {
-		c.Slot = 64 << 10
-	}
-	if c.Slots == 0 {
-		c.Slots = 8
-	}
+	c.Slot, c.Slots = cmp.Or(c.Slot, defaultSlot), cmp.Or(c.Slots, defaultSlots)
 	if c.QPs == 0 {
 		c.QPs = 1
 	}

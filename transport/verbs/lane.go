@@ -82,14 +82,6 @@ func (n *lane) credited(count, mask uint32) error {
 	return nil
 }
 
-// layout is the bytes that a connection's slots take in one direction. A slot is a header and Slot bytes, so placed that the latter are
-// aligned to 64. A longer piece goes on over the slots behind its own, headers and all.
-func (c *Config) layout(streams int) int { return streams * c.Slots * c.stride() }
-
-func (c *Config) stride() int { return c.Slot + slotAlign }
-
-const slotAlign = 64
-
 // holds is how many bytes of a piece fit into so many slots.
 func (c *Config) holds(slots int) int { return slots*c.stride() - slotAlign }
 

@@ -5,6 +5,9 @@ package verbs
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
@@ -37,4 +40,24 @@ func limitsOf(name string) (Limits, error) {
 		err = closed
 	}
 	return Limits{l.MaxQP, l.MaxCQE, l.MaxMR}, err
+}
+
+// MayPin returns an error wrapping transport.ErrSpace, with the fix, if the system does not let this process pin so many bytes in all. Any
+// goroutine may call.
+func MayPin(bytes int64) error {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur >= uint64(bytes) {
+		return nil
+	}
+	var of [2]unix.CapUserData // 64 bits in two words
+	const lock = 1 << unix.CAP_IPC_LOCK
+	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &of[0]) == nil && of[0].Effective&lock != 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: verbs: pin %d bytes: %s", transport.ErrSpace, bytes, memlockFix(limit.Cur))
+}
+
+// memlockFix says what is too small and what to do.
+func memlockFix(limit uint64) string {
+	return fmt.Sprintf("memlock is %d KiB, RDMA pins more: set ulimit -l unlimited, LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (containers)", limit>>10)
 }

@@ -77,15 +77,16 @@ func (s *stream) giveBack() {
 // lends reports whether requests under way read messages where they lie.
 func (c *conn) lends() bool {
 	for i := range c.streams {
-		if t := &c.streams[i].tx; t.done < t.handed {
+		if t := &c.streams[i].tx; t.done < t.handed || t.handed < t.accepted && t.at(t.handed).loans > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// forget drops references to memory that will not be sent. There are no QPs any more.
+// forget drops references to memory: there are no QPs any more that could read it.
 func (s *stream) forget() {
+	s.tx.done = s.tx.handed
 	for i := range s.tx.ring {
 		s.drop(&s.tx.ring[i])
 	}
@@ -93,8 +94,14 @@ func (s *stream) forget() {
 
 // drop needs a message's memory no more.
 func (s *stream) drop(m *outgoing) {
-	if m.data = nil; m.span != nil {
-		s.conn.e.cache.letGo(m.span)
+	m.data = nil
+	s.conn.e.letGo(m)
+}
+
+// letGo lets the memory of a message be taken from the devices, none of which reads it.
+func (e *endpoint) letGo(m *outgoing) {
+	if m.span != nil {
+		e.cache.letGo(m.span)
 		m.span = nil
 	}
 }
@@ -109,6 +116,12 @@ func (c *conn) reclaim() {
 	for deadline := time.Now().Add(reclaimTime); !c.gone && c.lends(); c.ready() {
 		if c.e.poll(); time.Now().After(deadline) {
 			c.lose(errLent)
+		}
+	}
+	for i := range c.streams {
+		t := &c.streams[i].tx
+		for k := t.handed; !c.gone && k < t.accepted; k++ { // copies, which may wait for the peer for long
+			c.e.letGo(t.at(k))
 		}
 	}
 }

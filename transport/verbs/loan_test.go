@@ -60,14 +60,14 @@ func TestLoansEnd(t *testing.T) {
 	_, completions := c.hand()
 	require.Len(t, completions[0], 2, "each lent one asks for its completion")
 	first, other := c.link.queues[0], c.link.queues[1]
-	require.EqualValues(t, 2, s.holds)
+	require.EqualValues(t, 2, s.holds.Load())
 	l := &c.link.lanes[0]
 	l.credit = l.posted
 	require.False(t, c.idle(), "a QP that reads is not parked")
-	done := func(want uint64, holds int) {
+	done := func(want uint64, holds int64) {
 		t.Helper()
 		require.Equal(t, want, c.streams[0].tx.done)
-		require.Equal(t, holds, s.holds)
+		require.Equal(t, holds, s.holds.Load())
 	}
 	other.finish(1)
 	done(0, 2)
@@ -115,13 +115,13 @@ func TestLoansOfAFailedQP(t *testing.T) {
 	}
 	require.True(t, c.pieces())
 	c.hand() // QP 0 has slots 0 and 3, 1 has 1 and 4, 2 has 2 and 5
-	require.EqualValues(t, 6, s.holds)
+	require.EqualValues(t, 6, s.holds.Load())
 	l.queues[1].finish(1) // slot 1 is at the peer's
 	l.queues[0].finish(1) // slot 0 is, too
 	require.NoError(t, l.lanes[0].credited(1, countMask))
 	l.perish(l.queues[1])
 	l.perish(l.queues[0])
-	require.EqualValues(t, 4, s.holds)
+	require.EqualValues(t, 4, s.holds.Load())
 	require.EqualValues(t, 2, c.streams[0].tx.done, "the third is under way")
 	want := bytes.Clone(memory)
 	clear(memory[1500:2500]) // nothing reads the fourth and fifth any more, though they count only after the third
@@ -140,7 +140,7 @@ func TestLoansOfAFailedQP(t *testing.T) {
 	}
 	q.finish(completions[2][len(completions[2])-1])
 	require.EqualValues(t, 6, c.streams[0].tx.done)
-	require.Zero(t, s.holds)
+	require.Zero(t, s.holds.Load())
 }
 
 // TestLoansOfReadSlots: the peer may have read a piece, and its slot have another, before the device says that it is done with the first.
@@ -175,9 +175,42 @@ func TestLoansOfALostConnection(t *testing.T) {
 	require.True(t, c.pieces())
 	c.hand()
 	c.link.queues[0].finish(1)
-	require.EqualValues(t, 9, s.holds)
+	require.EqualValues(t, 9, s.holds.Load())
 	c.lose(errReset)
-	require.Zero(t, s.holds)
+	require.Zero(t, s.holds.Load())
+	sent, err := c.streams[0].Sent()
+	require.Error(t, err, "two were not begun")
+	require.EqualValues(t, 8, sent, "no device reads the others any more")
+	require.NoError(t, c.e.cache.withdraw(s, 0))
+}
+
+// TestLoansOfABegunMessage: a message that waits for slots is being read as far as it got; when that is over its memory is its owner's again,
+// if what is left was copied, however long that waits.
+func TestLoansOfABegunMessage(t *testing.T) {
+	c, s, memory := lendingLink(t, 2)
+	c.e.conns = []*conn{c}
+	n := c.e.config.holds(1) * 5
+	for range 2 {
+		c.acceptLent(memory[:n])
+	}
+	require.True(t, c.pieces())
+	_, completions := c.hand()
+	tx := &c.streams[0].tx
+	require.Less(t, tx.handed, tx.accepted)
+	first, other := c.link.queues[0], c.link.queues[1]
+	other.finish(completions[1][1])
+	first.finish(completions[0][1])
+	require.Equal(t, tx.handed, tx.done)
+	require.Equal(t, 2, tx.at(tx.handed).loans, "of the second message")
+	tx.takeBack()
+	require.True(t, c.lends())
+	first.finish(completions[0][2])
+	require.True(t, c.lends())
+	other.finish(completions[1][2])
+	require.False(t, c.lends())
+	c.reclaim()
+	require.EqualValues(t, 0, s.holds.Load())
+	require.Less(t, tx.done, tx.accepted)
 	require.NoError(t, c.e.cache.withdraw(s, 0))
 }
 

@@ -154,7 +154,7 @@ func interfaceOf(a netip.Addr) int {
 func (n *nic) explain(err error) error {
 	var limit unix.Rlimit
 	if errors.Is(err, syscall.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Errorf("verbs: %s: %w: memlock is %d KiB, RDMA pins more: set ulimit -l unlimited, LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (containers)", n, err, limit.Cur>>10)
+		return fmt.Errorf("verbs: %s: %w: %s", n, err, memlockFix(limit.Cur))
 	}
 	return fmt.Errorf("verbs: %s: %w", n, err)
 }
