@@ -163,6 +163,13 @@ func (r *Root) Wait(ctx context.Context) error {
 // Close stops the root and waits until nothing of it is left. Ranks that wait for the world are refused; ranks that have the world's
 // table and have not met go on, with nobody to watch over them. Closing twice is fine.
 func (r *Root) Close() error {
+	r.mu.Lock()
+	// Who serves the root closes it when its own time is over, which began a moment before: that is the deadline for the others, too.
+	late := r.world > 0 && time.Since(r.first) >= r.timeout-reportTick
+	r.mu.Unlock()
+	if late {
+		r.refuse(r.missing(), true)
+	}
 	r.refuse(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had joined"}, true)
 	r.mu.Lock()
 	select {

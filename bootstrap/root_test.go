@@ -103,6 +103,27 @@ func TestIDIsForOneWorld(t *testing.T) {
 	})
 }
 
+// TestRootClosedAtTheDeadline: who serves the root gives up a moment before the root would. The other ranks hear who is missing; earlier they
+// hear that the root was closed.
+func TestRootClosedAtTheDeadline(t *testing.T) {
+	for after, want := range map[time.Duration]error{10*time.Second - time.Millisecond: bootstrap.ErrTimeout, 5 * time.Second: bootstrap.ErrRefused} {
+		inMemory(t, func(t *testing.T, n *bootstraptest.Net, _ bootstrap.ID) {
+			root, err := bootstrap.ListenRoot(context.Background(), bootstrap.RootConfig{Address: "192.0.2.99:0", Network: n.Host("192.0.2.99"), Timeout: 10 * time.Second})
+			require.NoError(t, err)
+			time.AfterFunc(after, func() { assert.NoError(t, root.Close()) })
+			_, err = bootstrap.Join(context.Background(), bootstrap.Config{Rank: 1, World: 3, ID: root.ID(), Network: n.Host(host(1)), Timeout: time.Minute})
+			require.ErrorIs(t, err, want)
+			var refused *bootstrap.RefusedError
+			require.ErrorAs(t, err, &refused)
+			if want == bootstrap.ErrTimeout {
+				require.Equal(t, []int{0, 2}, refused.Ranks)
+			} else {
+				require.Equal(t, bootstrap.RefusedClosed, refused.Code)
+			}
+		})
+	}
+}
+
 // A rank that dies before the world is whole makes room for its successor, and is not a duplicate of it.
 func TestRankThatLeavesMayComeBack(t *testing.T) {
 	inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
