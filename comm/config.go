@@ -32,7 +32,7 @@ type Config struct {
 	// File is the configuration file. Empty: the one that GCCL_CONFIG names, or none.
 	File string
 	// Transport is "auto": the best for each pair: shared memory where it can be proven, RDMA between hosts whose topologies have ports that
-	// speak to each other, unless NoRDMA, else TCP; or "shm", "tcp", "verbs": that one or an error; or "mem": Memory. RDMA devices that are
+	// speak to each other, if the memory that it takes may be pinned, and unless NoRDMA; else TCP; or "shm", "tcp", "verbs": that one or an error; or "mem": Memory. RDMA devices that are
 	// software are not used unless RDMADevice names them.
 	Transport string
 	// Algorithm, of collective.Catalog, for every call that names none. Empty: the tuner's choice.

@@ -262,7 +262,7 @@ func TestUC88_OneRank(t *testing.T) {
 		require.NoError(t, comm.AllReduce(background, c, y, x, kernels.Sum))
 	}
 	t.Logf("1 KiB: %v", time.Since(start)/1000)
-	require.Equal(t, before, sockets(t), "sockets")
+	require.LessOrEqual(t, sockets(t), before, "sockets")
 	require.NoError(t, c.Close())
 
 	comms := world(t, 4, shmIn(t))
@@ -285,7 +285,7 @@ func TestUC88_OneRank(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, before, sockets(t), "sockets")
+	require.LessOrEqual(t, sockets(t), before, "sockets")
 }
 
 func bytesOf(x []float32) []byte {
