@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -79,7 +80,8 @@ func TestNoRDMAAfterAll(t *testing.T) {
 	machine[0].graph = graphOf(t, "topo-xml/h100x8-9nic-nvswitch.xml")
 	defer func() { machine[0].seen = have }()
 	for _, off := range []bool{false, true} {
-		var log lines
+		var log bytes.Buffer // which the handler guards
+		logger := slog.New(slog.NewTextHandler(&log, nil))
 		root, err := bootstrap.ListenRoot(context.Background(), bootstrap.RootConfig{Address: "127.0.0.1:0"})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
@@ -87,7 +89,7 @@ func TestNoRDMAAfterAll(t *testing.T) {
 			wg.Go(func() {
 				c, err := New(context.Background(), Config{
 					Rank: r, Size: 2, ID: root.ID(), HostID: string(rune('a' + r)), NoRDMA: off, RDMADevice: "=mlx5_8",
-					Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Logger: logger,
 				})
 				if err != nil {
 					t.Error(err)
@@ -106,24 +108,6 @@ func TestNoRDMAAfterAll(t *testing.T) {
 		}
 		wg.Wait()
 		require.NoError(t, root.Close())
-		require.Equal(t, map[bool]int{false: 2, true: 0}[off], strings.Count(log.text(), "no RDMA, TCP instead"), log.text())
+		require.Equal(t, map[bool]int{false: 2, true: 0}[off], strings.Count(log.String(), "no RDMA, TCP instead"), log.String())
 	}
-}
-
-// lines is a log of several goroutines.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
