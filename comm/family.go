@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -20,14 +19,10 @@ import (
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/topology"
 	"github.com/gccl-project/gccl/transport"
-	"github.com/gccl-project/gccl/transport/mem"
 	"github.com/gccl-project/gccl/transport/shm"
 	"github.com/gccl-project/gccl/transport/tcp"
 	"github.com/gccl-project/gccl/transport/verbs"
 )
-
-// Version of what the ranks of one world say to each other.
-const wireVersion = 4
 
 // family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
 type family struct {
@@ -50,36 +45,6 @@ type family struct {
 	regions registrations // of what Alloc returned
 	closed  bool          // there will be no more
 }
-
-// route is how to reach a rank of the world.
-type route struct {
-	endpoint transport.Endpoint
-	address  []byte
-	reason   string
-	place    string // host and process, for people
-}
-
-// hello is what each rank tells all others when a world begins.
-type hello struct {
-	Version    int
-	Lanes      int
-	MaxMessage int
-	Checksum   bool
-	Host       string
-	Boot       string // identity of the host: boot id, or Config.HostID
-	Machine    string // boot id
-	PID        int
-	Process    string         // a number of the process that no other has
-	Device     kernels.Device // Config.Device
-	Processors []int          // that it may run on
-	seat
-	Threads   int               // that may run Go at once
-	Addresses map[string][]byte // by transport
-	Model     map[string]tune.Model
-}
-
-// preference orders transports.
-var preference = []string{mem.Name, "shm", verbs.Name, "tcp"}
 
 // newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers.
 func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt) (*family, error) {
@@ -302,138 +267,10 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello, a
 	return err
 }
 
-// hear reads the hellos of all ranks.
-func hear(blobs [][]byte) (*told, error) {
-	t := &told{hellos: make([]hello, len(blobs))}
-	for r, b := range blobs {
-		if err := json.Unmarshal(b, &t.hellos[r]); err != nil {
-			return nil, fmt.Errorf("comm: rank %d says %q: %w", r, b, err)
-		}
-	}
-	if t.places, t.lost = newPlaces(t.hellos); t.lost == nil {
-		t.digest = t.places.digest()
-	}
-	return t, nil
-}
-
-// models are those of messages between any two ranks, as all must come to the same. There are many pairs and few kinds of them.
-func (t *told) models(proven func(a, b int) bool) (models, error) {
-	all := t.hellos
-	between, within := map[string]bool{}, map[string]bool{} // transports used between hosts, and on them
-	kinds, has := kindsOf(all)
-	type pairKind struct {
-		a, b         int
-		proven, near bool
-	}
-	known, last := map[pairKind]bool{}, pairKind{}
-	for a := range all {
-		for b := range a {
-			k := pairKind{kinds[a], kinds[b], proven(a, b), all[a].Boot == all[b].Boot}
-			if !has[verbs.Name] && len(known) > 0 && (k == last || known[k]) { // with verbs it depends on the places
-				continue
-			}
-			known[k], last = true, k
-			name, reason := choose(&all[a], &all[b], k.proven, func() topology.Reason { return topology.NoRDMA(t.places.of[a], t.places.of[b]) })
-			switch {
-			case name == "":
-				return models{}, fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
-			case k.near:
-				within[name] = true
-			default:
-				between[name] = true
-			}
-		}
-	}
-	combined := func(used map[string]bool) (tune.Model, error) {
-		var of []tune.Model
-		for r := range all {
-			for name := range used {
-				if m, ok := all[r].Model[name]; ok {
-					of = append(of, m)
-				}
-			}
-		}
-		m, err := tune.Combine(of)
-		return m.Crowded(crowds(all)), err
-	}
-	if len(between) == 0 {
-		m, err := combined(within)
-		return models{all: m}, err
-	}
-	m, err := combined(between)
-	if err != nil || len(within) == 0 {
-		return models{all: m}, err
-	}
-	near, err := combined(within)
-	return models{m.With(near), &near}, err
-}
-
-// agree names the first thing that must be equal on all ranks and is not.
-func (h *hello) agree(o *hello) error {
-	switch {
-	case h.Version != o.Version:
-		return fmt.Errorf("speaks wire version %d, we %d: run the same gccl everywhere", o.Version, h.Version)
-	case h.Lanes != o.Lanes:
-		return fmt.Errorf("has Config.Lanes %d, we %d: it must be the same on all ranks", o.Lanes, h.Lanes)
-	case h.MaxMessage != o.MaxMessage:
-		return fmt.Errorf("has Config.MaxMessage %d, we %d: it must be the same on all ranks", o.MaxMessage, h.MaxMessage)
-	case h.Checksum != o.Checksum:
-		return fmt.Errorf("has Config.Checksum %v, we %v: it must be the same on all ranks", o.Checksum, h.Checksum)
-	}
-	return nil
-}
-
 // place says where we are, for people.
 func (f *family) place() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
-}
-
-func (h *hello) place() string { return fmt.Sprintf("%s pid %d", h.Host, h.PID) }
-
-// kindsOf numbers ranks by which transports they have, and says which anyone has.
-func kindsOf(all []hello) (kinds []int, has map[string]bool) {
-	number, has := map[string]int{}, map[string]bool{}
-	for _, h := range all {
-		var names []string
-		for name, a := range h.Addresses {
-			if a != nil {
-				names = append(names, name)
-				has[name] = true
-			}
-		}
-		slices.Sort(names)
-		key := strings.Join(names, " ")
-		if _, known := number[key]; !known {
-			number[key] = len(number)
-		}
-		kinds = append(kinds, number[key])
-	}
-	return kinds, has
-}
-
-// choose returns the transport of a pair: the most preferred one that both have and, for shared memory, both have
-// proven, and for verbs, the topologies don't speak against where there is TCP, too; and why it is that one.
-func choose(a, b *hello, proven bool, noRDMA func() topology.Reason) (name, reason string) {
-	has := func(name string) bool { return a.Addresses[name] != nil && b.Addresses[name] != nil }
-	for _, name := range preference {
-		switch {
-		case !has(name):
-			continue
-		case name == "shm" && proven:
-			return name, "the same host, proven by a nonce in shared memory"
-		case name == "shm":
-			reason = "no shared memory between them"
-			continue
-		case name == verbs.Name && has("tcp"):
-			if why := noRDMA(); why != "" {
-				reason = string(why)
-				continue
-			}
-		}
-		return name, cmp.Or(reason, "chosen by configuration")
-	}
-	return "", "they have " + reason + " and no other"
 }
 
 func (f *family) byName(name string) transport.Endpoint {

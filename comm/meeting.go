@@ -2,10 +2,14 @@ package comm
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/gccl-project/gccl/collective/tune"
+	"github.com/gccl-project/gccl/topology"
+	"github.com/gccl-project/gccl/transport/verbs"
 )
 
 // meeting is where those ranks of a world that run in this process work out together what follows alike for all from what all told.
@@ -79,4 +83,70 @@ type told struct {
 type models struct {
 	all    tune.Model
 	within *tune.Model // on one host, where the world is on several; nil: all
+}
+
+// hear reads the hellos of all ranks.
+func hear(blobs [][]byte) (*told, error) {
+	t := &told{hellos: make([]hello, len(blobs))}
+	for r, b := range blobs {
+		if err := json.Unmarshal(b, &t.hellos[r]); err != nil {
+			return nil, fmt.Errorf("comm: rank %d says %q: %w", r, b, err)
+		}
+	}
+	if t.places, t.lost = newPlaces(t.hellos); t.lost == nil {
+		t.digest = t.places.digest()
+	}
+	return t, nil
+}
+
+// models are those of messages between any two ranks, as all must come to the same. There are many pairs and few kinds of them.
+func (t *told) models(proven func(a, b int) bool) (models, error) {
+	all := t.hellos
+	between, within := map[string]bool{}, map[string]bool{} // transports used between hosts, and on them
+	kinds, has := kindsOf(all)
+	type pairKind struct {
+		a, b         int
+		proven, near bool
+	}
+	known, last := map[pairKind]bool{}, pairKind{}
+	for a := range all {
+		for b := range a {
+			k := pairKind{kinds[a], kinds[b], proven(a, b), all[a].Boot == all[b].Boot}
+			if !has[verbs.Name] && len(known) > 0 && (k == last || known[k]) { // with verbs it depends on the places
+				continue
+			}
+			known[k], last = true, k
+			name, reason := choose(&all[a], &all[b], k.proven, func() topology.Reason { return topology.NoRDMA(t.places.of[a], t.places.of[b]) })
+			switch {
+			case name == "":
+				return models{}, fmt.Errorf("comm: ranks %d (%s) and %d (%s) have no transport in common: %s", a, all[a].place(), b, all[b].place(), reason)
+			case k.near:
+				within[name] = true
+			default:
+				between[name] = true
+			}
+		}
+	}
+	combined := func(used map[string]bool) (tune.Model, error) {
+		var of []tune.Model
+		for r := range all {
+			for name := range used {
+				if m, ok := all[r].Model[name]; ok {
+					of = append(of, m)
+				}
+			}
+		}
+		m, err := tune.Combine(of)
+		return m.Crowded(crowds(all)), err
+	}
+	if len(between) == 0 {
+		m, err := combined(within)
+		return models{all: m}, err
+	}
+	m, err := combined(between)
+	if err != nil || len(within) == 0 {
+		return models{all: m}, err
+	}
+	near, err := combined(within)
+	return models{m.With(near), &near}, err
 }

@@ -21,7 +21,7 @@ var decoders = map[string][]string{
 		"network.go parseAddr", "question.go questionArrived answerArrived", "ring.go parseWelcome", "rootwire.go parseJoin parseProgress parseRefusal parseTable", "vigil.go beat",
 	},
 	"bootstrap/auth": {"auth.go client server readMagic proves read kindOf"},
-	"comm":           {"cause.go parseCause", "diagnose.go diagnose differs lateness", "family.go agree", "machine.go unpack", "places.go newPlaces", "reach.go parseReach", "state.go find findPair finished"},
+	"comm":           {"cause.go parseCause", "diagnose.go diagnose differs lateness", "hello.go agree", "machine.go unpack", "places.go newPlaces", "reach.go parseReach", "state.go find findPair finished"},
 	"comm/settings":  {"conf.go parseConf unquote", "file.go parseFile toml json add number lookUp"},
 	"transport/tcp": {
 		"address.go parseAddress parseRail", "frame.go parse", "hello.go parseHello checkKey agree parseReply", "read_linux.go pump read take advancePiece begin place matches target",
