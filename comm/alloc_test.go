@@ -98,5 +98,11 @@ func TestAllocatedIsRegistered(t *testing.T) {
 		log = nil
 		require.NoError(t, c.family.close())
 		require.Equal(t, map[bool][]string{false: {"withdraw", "close", "close"}, true: {"close", "close"}}[refuses], log)
+
+		log = nil // an Alloc that a Close overtook
+		c.family.endpoints = []transport.Endpoint{a, d}
+		c.family.register(a, m)
+		require.Equal(t, map[bool][]string{false: {"withdraw"}, true: nil}[refuses], log)
+		require.Empty(t, c.family.regions)
 	}
 }
