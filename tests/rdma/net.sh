@@ -3,7 +3,8 @@
 #	rxe0, rxe5  on dummy0, 10.77.0.1, and dummy1, 10.80.0.1: any number of processes talk over either
 #	rxe1, rxe2  on veth0, 10.78.0.1, and veth1, 10.78.0.2, in one network namespace (Linux 6.1's Soft-RoCE knows no other). Policy
 #	            routing sends what is between them over the wire, where a link can be cut and packets lost. Their MTUs differ:
-#	            RoCE makes 4096 of 4200 and 1024 of 1500.
+#	            RoCE makes 4096 of 4200 and 1024 of 1500. One processor takes what comes over them, so that they keep the order, as
+#	            wires do: else packets of a QP overtake one another and are sent again.
 #	rxe3, rxe4  on veth2, 10.79.0.1, and veth3, 10.79.0.2: another such wire
 dummy() { # number address device
 	ip link show dummy$1 >/dev/null 2>&1 || ip link add dummy$1 type dummy
@@ -21,6 +22,7 @@ wire() { # first-number network mtu mtu
 	for i in 0 1; do
 		dev=veth$(($1 + i))
 		ip link set $dev mtu $([ $i = 0 ] && echo $3 || echo $4) up
+		echo 1 > /sys/class/net/$dev/queues/rx-0/rps_cpus
 		ip addr add $2.$((i + 1))/24 dev $dev
 		for k in accept_local=1 rp_filter=0 arp_ignore=1; do echo ${k#*=} > /proc/sys/net/ipv4/conf/$dev/${k%=*}; done
 		ip route add $2.0/24 dev $dev table $((100 + $1 + i)) src $2.$((i + 1))

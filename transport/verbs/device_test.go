@@ -145,26 +145,43 @@ func dataBeforeFlag(t *testing.T, n int) {
 	}
 }
 
+func ip(t *testing.T, arguments string) {
+	out, err := exec.Command("ip", strings.Fields(arguments)...).CombinedOutput()
+	require.NoError(t, err, "ip %s: %s", arguments, out)
+}
+
 // cut takes the wire between rxe1 and rxe2 away, until the test ends or heal is called.
 func cut(t *testing.T) (heal func()) {
-	ip := func(arguments string) {
-		out, err := exec.Command("ip", strings.Fields(arguments)...).CombinedOutput()
-		require.NoError(t, err, "ip %s: %s", arguments, out)
-	}
-	ip("link set veth1 down")
+	ip(t, "link set veth1 down")
 	heal = sync.OnceFunc(func() {
-		ip("link set veth1 up")
+		ip(t, "link set veth1 up")
 		for i, dev := range []string{"veth0", "veth1"} { // they went with the link
-			address, err := os.ReadFile("/sys/class/net/veth" + string(rune('1'-i)) + "/address")
-			require.NoError(t, err)
-			self := "10.78.0." + string(rune('1'+i))
-			peer := "10.78.0." + string(rune('2'-i))
-			ip("route replace 10.78.0.0/24 dev " + dev + " table 10" + string(rune('0'+i)) + " src " + self)
-			ip("neigh replace " + peer + " lladdr " + strings.TrimSpace(string(address)) + " nud permanent dev " + dev)
+			ip(t, "route replace 10.78.0.0/24 dev "+dev+" table 10"+string(rune('0'+i))+" src 10.78.0."+string(rune('1'+i)))
 		}
+		aim(t, hardware)
 	})
 	t.Cleanup(heal)
 	return heal
+}
+
+// aim sends what rxe1 and rxe2 have for each other to a hardware address.
+func aim(t *testing.T, at func(t *testing.T, dev string) string) {
+	for i, dev := range []string{"veth0", "veth1"} {
+		peer := "10.78.0." + string(rune('2'-i))
+		ip(t, "neigh replace "+peer+" lladdr "+at(t, "veth"+string(rune('1'-i)))+" nud permanent dev "+dev)
+	}
+}
+
+func hardware(t *testing.T, dev string) string {
+	address, err := os.ReadFile("/sys/class/net/" + dev + "/address")
+	require.NoError(t, err)
+	return strings.TrimSpace(string(address))
+}
+
+// stray has nothing arrive between rxe1 and rxe2, until the test ends; neither end sees that.
+func stray(t *testing.T) {
+	t.Cleanup(func() { aim(t, hardware) })
+	aim(t, func(*testing.T, string) string { return "02:00:00:00:00:99" })
 }
 
 // TestCutLink: a link that is cut breaks the connection after the retries, and says so.

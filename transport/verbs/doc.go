@@ -61,7 +61,7 @@
 // receive. As it is, a stream takes
 // a few receives more than it has slots, all of which are posted when the connection is made, so that no peer ever finds the receiver
 // not ready. What is sent needs no completion of its own: a credit proves it done. The device is asked for one every quarter of its
-// queue, by the pieces of long messages and those that are lent, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
+// queue, by the pieces of long messages and those that are lent, after a second in which it told of nothing, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
 //
 // # Parking
 //
@@ -71,7 +71,8 @@
 //
 // # Failover
 //
-// When a QP fails, as after its retries or because the peer's device refuses, and the connection has others, its traffic goes by those;
+// When a QP fails, as after its retries or because the peer's device refuses, or because its own device says nothing of it for four times as
+// long as the retries may take, and the connection has others, its traffic goes by those;
 // with Config.Fallback, where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR before anything
 // is sent again, so that nothing can come late, and what comes twice is known by its number; what was lent to the QP and may not have been
 // heard of is copied to its slot first. Meanwhile the lower rank offers other QPs in

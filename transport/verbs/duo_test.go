@@ -5,6 +5,8 @@ package verbs
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -48,8 +50,30 @@ func (d *duo) until(what string, f func() bool) {
 		if !d.eps[1].Progress() && !moved {
 			time.Sleep(20 * time.Microsecond)
 		}
-		require.False(d, time.Now().After(deadline), "waited %v for %s", patience, what)
+		if time.Now().After(deadline) {
+			require.Fail(d, "waited in vain", "%v for %s\n%s\n%s", patience, what, d.conns[0].(*conn).state(), d.conns[1].(*conn).state())
+		}
 	}
+}
+
+// state is what there is to know of a link that stands still.
+func (c *conn) state() string {
+	rank := c.key.Self
+	if c.link == nil {
+		return fmt.Sprintf("rank %d has no link: lost %v", rank, c.lost)
+	}
+	l := c.link
+	s := fmt.Sprintf("rank %d: toSend %b toCredit %b park %d busy %v live %d again %d words %v failed %v lost %v", rank, c.toSend, c.toCredit, c.park, c.busy, l.live, l.again, l.words, l.failed, c.lost)
+	for _, q := range append(slices.Clone(l.queues), l.spare) {
+		if q != nil {
+			s += fmt.Sprintf("\n  QP posted %d done %d filled %d silent %d broken %v told %v theirs %v redone %v", q.posted, q.done, q.filled, q.stall.looks, q.broken, q.told, q.theirs, q.redone)
+		}
+	}
+	for i := range l.lanes {
+		n := &l.lanes[i]
+		s += fmt.Sprintf("\n  lane posted %d credit %d arrived %d noticed %d consumed %d told %d early %b redo %b", n.posted, n.credit, n.arrived.count, n.noticed.count, n.consumed, n.told, n.arrived.early[0], n.redo[0])
+	}
+	return s
 }
 
 func bufOf(b []byte) transport.Buf { return transport.Buf{Ptr: unsafe.Pointer(&b[0]), N: len(b)} }

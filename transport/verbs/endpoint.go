@@ -58,9 +58,10 @@ type endpoint struct {
 	busy        []*conn // those with something to hand over
 	completions [32]ibv.Completion
 
-	budget int          // of QPs
-	short  atomic.Int64 // so many are wanted beyond
-	beyond sync.Once    // a line is logged about it
+	budget  int          // of QPs
+	silence int          // looks that a queue may be silent for
+	short   atomic.Int64 // so many are wanted beyond
+	beyond  sync.Once    // a line is logged about it
 
 	sent, received           atomic.Uint64
 	bytesSent, bytesReceived atomic.Uint64
@@ -113,6 +114,7 @@ func (e *endpoint) start() error {
 	if e.pool, err = newPool(e.nics, 2*e.config.layout(e.options.Streams), e.config); err != nil {
 		return err
 	}
+	e.silence = e.config.silence()
 	e.cache = newCache(e.nics, e.config)
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: epoll_create1: %w", err)
@@ -139,6 +141,7 @@ func (e *endpoint) start() error {
 			return err
 		}
 	}
+	e.wg.Go(e.lookOut)
 	gate := &auth.Gate{Secret: e.secret, Service: service, Log: e.config.Log}
 	e.wg.Go(func() {
 		if err := gate.Serve(e.listener, e.greet); err != nil {

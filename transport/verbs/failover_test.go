@@ -4,9 +4,7 @@ package verbs
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +175,7 @@ func TestUC48_LinkFlaps(t *testing.T) {
 	d := newDuo(t, testOptions(), one, other)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s\n%s\n%s", log.text(), d.conns[0].(*conn).state(), d.conns[1].(*conn).state())
+			t.Log(log.text())
 		}
 	})
 	d.pass(0, message(1000))
@@ -217,26 +215,6 @@ func TestUC48_LinkFlaps(t *testing.T) {
 		}
 		return err != nil
 	})
-}
-
-// state is what there is to know of a link that stands still.
-func (c *conn) state() string {
-	rank := c.key.Self
-	if c.link == nil {
-		return fmt.Sprintf("rank %d has no link: lost %v", rank, c.lost)
-	}
-	l := c.link
-	s := fmt.Sprintf("rank %d: toSend %b toCredit %b park %d busy %v live %d again %d words %v failed %v lost %v", rank, c.toSend, c.toCredit, c.park, c.busy, l.live, l.again, l.words, l.failed, c.lost)
-	for _, q := range append(slices.Clone(l.queues), l.spare) {
-		if q != nil {
-			s += fmt.Sprintf("\n  QP posted %d done %d filled %d broken %v told %v theirs %v redone %v", q.posted, q.done, q.filled, q.broken, q.told, q.theirs, q.redone)
-		}
-	}
-	for i := range l.lanes {
-		n := &l.lanes[i]
-		s += fmt.Sprintf("\n  lane posted %d credit %d arrived %d noticed %d consumed %d told %d early %b redo %b", n.posted, n.credit, n.arrived.count, n.noticed.count, n.consumed, n.told, n.arrived.early[0], n.redo[0])
-	}
-	return s
 }
 
 // lines is a log that several goroutines write.

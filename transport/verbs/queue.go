@@ -34,6 +34,7 @@ type queue struct {
 	filled   int
 	gathers  bool   // a request may read a slot's header and a message where it lies
 	loans    []loan // requests under way that do
+	stall    stall
 
 	detour     *detour // instead of a QP
 	generation uint16  // QPs that were in this place before
