@@ -13,7 +13,7 @@ func Required(what string) bool {
 }
 
 // Lacking ends a test that needs what this machine lacks: it skips it with the reason, or fails it where that is
-// Required. In use are "verbs" and "namespaces": of mounts, processes and networks, and root to make them.
+// Required. In use are "verbs", "cuda", "rdma-vm", "numa" (two nodes) and "namespaces": of mounts, processes and networks, and root to make them.
 func Lacking(t testing.TB, what, format string, args ...any) {
 	t.Helper()
 	if Required(what) {

@@ -5,11 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -84,15 +82,7 @@ func compute(t *testing.T, processors string, n int) {
 
 // crowded is the job of a rank that shares one processor with all others.
 func crowded(r *cluster.Rank) {
-	var one unix.CPUSet
-	one.Set(0)
-	threads, err := os.ReadDir("/proc/self/task")
-	for _, thread := range threads {
-		id, _ := strconv.Atoi(thread.Name())
-		if e := unix.SchedSetaffinity(id, &one); e != nil && e != unix.ESRCH {
-			err = e
-		}
-	}
+	err := stay(0)
 	r.Case("calls", func(report *cluster.Case) error {
 		if err != nil {
 			return err

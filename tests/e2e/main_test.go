@@ -13,6 +13,6 @@ func TestMain(m *testing.M) {
 	cluster.Main(m, cluster.Jobs{
 		"matrix": matrix, "killed": killed, "differ": differ, "late": late, "left": left,
 		"smallShm": smallShm, "refused": refused, "endless": endless, "brief": brief, "elsewhere": elsewhere, "rough": rough, "weigh": weigh, "random": random,
-		"confined": confined, "crowded": crowded, "bare": bare, "collecting": collecting, "railed": railed, "hosted": hosted, "deaf": deaf,
+		"confined": confined, "crowded": crowded, "bare": bare, "collecting": collecting, "railed": railed, "hosted": hosted, "deaf": deaf, "placed": placed,
 	})
 }

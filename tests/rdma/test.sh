@@ -19,13 +19,13 @@ elif command -v "${CXX:-g++}" >/dev/null; then
 fi
 limit=1200
 [ -z "${GCCL_TEST_FULL:-}" ] || limit=43200
-# Of the end-to-end tests those over RDMA devices; of the failures those that take no minutes in an emulated machine.
+# Of the end-to-end tests those over RDMA devices, and of NUMA nodes, of which the virtual machine has two; of the failures those that take no minutes in an emulated machine.
 run='status=0
 export LD_LIBRARY_PATH=$0/emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 for p in '"$packages"'; do
 	only=
 	case $p in
-	tests/e2e) only=-test.run=OverRDMA ;;
+	tests/e2e) only="-test.run=OverRDMA|TestMemoryIsNear" ;;
 	tests/faults) only="-test.run=FlippedBit|UC01_AnotherShape"
 		[ -z "${GCCL_TEST_FULL:-}" ] || only="-test.run=FlippedBit|UC01_AnotherShape|UC02|UC04|UC09|UC12|UC27|UC85|UC87|UC92|Mismatches|PausedRank|Recorder|Strikes" ;;
 	esac
@@ -49,9 +49,8 @@ doctor() {
 }
 [ -z "${GCCL_RDMA_VM:-}" ] || { doctor && echo "ok doctor"; } || { echo "FAIL doctor"; status=1; }
 exit $status'
-export GCCL_REQUIRE=$require
 if [ -n "$(ls /sys/class/infiniband 2>/dev/null)" ]; then
-	bash -c "$run" "$PWD/$binaries" "$@"
+	GCCL_REQUIRE=$require bash -c "$run" "$PWD/$binaries" "$@"
 else
-	tests/rdma/vm.sh --timeout "$limit" bash -c "$run" "$PWD/$binaries" "$@"
+	GCCL_REQUIRE=$require,numa tests/rdma/vm.sh --timeout "$limit" bash -c "$run" "$PWD/$binaries" "$@"
 fi

@@ -4,8 +4,8 @@
 # over, 125 when the machine did not start. What the command writes to files is thrown away.
 #
 #	--timeout S   seconds for the whole machine; 600
-#	--cpus N      2
-#	--memory MIB  3072
+#	--cpus N      2, at least
+#	--memory MIB  3072; it and the processors belong to two NUMA nodes, by halves
 #	--image DIR   build/rdma-vm of the repository
 #	--append ARGS for the kernel's command line
 #
@@ -51,7 +51,10 @@ cp "$here/net.sh" "$job/net.sh"
 mkfifo "$job/out" "$job/err"
 cat < "$job/out" & out=$!
 cat < "$job/err" >&2 & err=$!
-timeout -k 5 "$timeout" qemu-system-x86_64 $accel -M q35 -smp "$cpus" -m "$memory" \
+half=$((memory / 2))
+numa="-object memory-backend-ram,id=near,size=${half}M -object memory-backend-ram,id=far,size=${half}M"
+numa+=" -numa node,memdev=near,cpus=0-$((cpus / 2 - 1)) -numa node,memdev=far,cpus=$((cpus / 2))-$((cpus - 1))"
+timeout -k 5 "$timeout" qemu-system-x86_64 $accel -M q35 -smp "$cpus" -m $((2 * half)) $numa \
 	-nodefaults -no-user-config -display none -no-reboot -kernel "$image/vmlinux" -initrd "$image/initramfs" \
 	-append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off $append" -serial "file:$job/console" \
 	-virtfs "local,path=/,mount_tag=host,security_model=passthrough,readonly=on,multidevs=remap" \
