@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -28,6 +29,8 @@ type hub struct {
 	log     *slog.Logger
 	ln      net.Listener
 	wg      sync.WaitGroup
+	ctx     context.Context // ends with shut
+	cancel  context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[uint64]*session
@@ -42,6 +45,8 @@ const (
 	maxWaiting = 1024               // callers for sessions that are not there yet; the oldest makes room
 	maxWait    = 2 * DefaultTimeout // longer than any caller waits itself
 	helloSize  = 17
+	// helloGrace is how long whoever has just connected may still say for which session, when the hub closes, to hear why there is no entry.
+	helloGrace = 100 * time.Millisecond
 )
 
 // caller is a proven connection that has said hello.
@@ -93,6 +98,7 @@ func newHub(ln net.Listener, n Network, secret []byte, seed uint64, log *slog.Lo
 		net: n, secret: secret, ready: make(chan struct{}), seed: seed, log: log, ln: ln,
 		sessions: map[uint64]*session{}, over: map[uint64]*epitaph{},
 	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.gate = &auth.Gate{Secret: secret, Ready: h.ready, Log: log}
 	h.wg.Go(func() {
 		if err := h.gate.Serve(ln, h.greet); err != nil {
@@ -112,6 +118,8 @@ func (h *hub) open(nonce [nonceSize]byte) {
 // greet reads a proven peer's hello and takes it to its session.
 func (h *hub) greet(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(auth.Timeout))
+	stop := context.AfterFunc(h.ctx, func() { conn.SetReadDeadline(time.Now().Add(helloGrace)) })
+	defer stop()
 	r := bufio.NewReaderSize(conn, readSize)
 	t, body, err := readFrame(r, helloSize)
 	var hi hello
@@ -248,6 +256,7 @@ func (h *hub) leave(s *session, e *epitaph) {
 
 // shut closes the listener and whatever waits behind it.
 func (h *hub) shut() {
+	h.cancel()
 	h.ln.Close()
 	h.wg.Wait()
 	h.mu.Lock()

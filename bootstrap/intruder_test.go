@@ -180,6 +180,50 @@ func TestProvenPeerThatDoesNotJoin(t *testing.T) {
 	root.mu.Unlock()
 }
 
+// TestCloseWithSilentPeers: who has proved the secret and then says nothing, as a rank that is frozen or cut off just there, keeps nobody
+// from closing.
+func TestCloseWithSilentPeers(t *testing.T) {
+	network := Network{}.orTCP()
+	silent := func(t *testing.T, address, service string, id ID, frames ...[]byte) {
+		conn, err := dialProven(contextWithin(t, time.Minute), network, address, id.Secret(), service)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		for _, f := range frames {
+			_, err := conn.Write(f)
+			require.NoError(t, err)
+		}
+	}
+	soon := func(t *testing.T, close func() error) {
+		t.Helper()
+		start := time.Now()
+		require.NoError(t, close())
+		require.Less(t, time.Since(start), auth.Timeout-time.Second) // 0.1 or 1 s where there is nothing else to do
+	}
+	t.Run("root", func(t *testing.T) {
+		root, err := ListenRoot(contextWithin(t, time.Minute), RootConfig{Address: "127.0.0.1:0"})
+		require.NoError(t, err)
+		address := root.Addr().String()
+		silent(t, address, rootService, root.ID())
+		j := joinRequest{proto: protocolVersion + 1, rank: 1, world: 2, heartbeat: 1000, silentAfter: 4000}
+		silent(t, address, rootService, root.ID(), makeFrame(frameJoin, j.body())) // which is refused
+		require.ErrorIs(t, root.Wait(contextWithin(t, time.Minute)), ErrRefused)
+		soon(t, root.Close)
+	})
+	t.Run("session", func(t *testing.T) {
+		id, sessions := pair(t)
+		silent(t, sessions[0].addrs[0].String(), sessions[0].hub.service, id)
+		time.Sleep(200 * time.Millisecond) // until the hub has let it in, or this shows less
+		each := make(chan error)
+		for _, s := range sessions[1:] {
+			go func() { each <- s.Close() }()
+		}
+		soon(t, sessions[0].Close)
+		for range sessions[1:] {
+			require.NoError(t, <-each)
+		}
+	})
+}
+
 func TestPortHolder(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

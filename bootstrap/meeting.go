@@ -58,7 +58,7 @@ func (r *Root) keepWatch() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		case <-timer.C:
 		}
@@ -169,7 +169,7 @@ func (r *Root) leave(m *member, bye bool, why error) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.stop:
+	case <-r.ctx.Done():
 		return
 	}
 	r.mu.Lock()
@@ -221,8 +221,10 @@ func (r *Root) lostLocked(rank int, f fate) {
 	r.broadcastLocked(deadFrame(rank, f)) // to that rank, too: it may wake
 	if !m.done {
 		r.doneLocked(m)
+		now := time.Now()
+		m.lost.Store(&now)
 		m.end()
-		m.conn.SetReadDeadline(time.Now().Add(2 * auth.Timeout))
+		r.patience(m, 2*auth.Timeout)
 	}
 	text := fmt.Sprintf("rank %d (%s) is dead: %s", rank, m.who(), f.reason)
 	r.failLocked(&RefusedError{Code: RefusedDead, Ranks: []int{rank}, Text: text})

@@ -15,11 +15,12 @@ import (
 type member struct {
 	joinRequest
 	outbox
-	life  awaited       // of the root's watch
-	heard atomic.Int64  // when something came from it, in own time of that watch
-	gone  chan struct{} // closed when the connection has ended
-	late  bool          // it left as its time was over; of who reads from it
-	done  bool          // it has met the others, or was lost, or gave up; under the root's lock
+	life  awaited                   // of the root's watch
+	heard atomic.Int64              // when something came from it, in own time of that watch
+	gone  chan struct{}             // closed when the connection has ended
+	late  bool                      // it left as its time was over; of who reads from it
+	done  bool                      // it has met the others, or was lost, or gave up; under the root's lock
+	lost  atomic.Pointer[time.Time] // when it was, if it was
 }
 
 // claimGrace is how long a second claim of a rank waits for the connection of the first to end: a rank that gave up and joins
@@ -194,7 +195,7 @@ func (r *Root) refuseLocked(e *RefusedError, quietly bool) {
 	r.refusal = e
 	r.broadcastLocked(makeFrame(frameRefused, e.body()))
 	for _, m := range r.members { // they hang up when they have it, or are cut off in the end
-		m.conn.SetReadDeadline(time.Now().Add(2 * auth.Timeout))
+		r.patience(m, 2*auth.Timeout)
 	}
 	close(r.over)
 	if !quietly {

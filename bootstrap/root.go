@@ -51,8 +51,9 @@ type Root struct {
 	refusal *RefusedError
 	table   *table // set when complete
 	meeting meeting
-	over    chan struct{} // closed when refused, or when all ranks have met
-	stop    chan struct{} // closed by Close
+	over    chan struct{}   // closed when refused, or when all ranks have met
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 	first   time.Time
 }
 
@@ -79,8 +80,9 @@ func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	}
 	r := &Root{
 		id: c.ID, ln: ln, timeout: c.Timeout, log: c.Log,
-		members: map[int]*member{}, left: map[int]bool{}, over: make(chan struct{}), stop: make(chan struct{}),
+		members: map[int]*member{}, left: map[int]bool{}, over: make(chan struct{}),
 	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if r.timeout <= 0 {
 		r.timeout = DefaultTimeout
 	}
@@ -172,17 +174,12 @@ func (r *Root) Close() error {
 	}
 	r.refuse(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had joined"}, true)
 	r.mu.Lock()
-	select {
-	case <-r.stop:
-	default:
-		close(r.stop)
-	}
 	for _, m := range r.members {
 		if !m.done && r.table != nil {
 			m.end(makeFrame(frameRootClosed, nil))
 		}
-		m.conn.SetReadDeadline(time.Now().Add(lingerAbort)) // for those that do not take their last frame
 	}
+	r.cancel()
 	if r.table != nil {
 		r.failLocked(&RefusedError{Code: RefusedClosed, Text: "it was closed before all ranks had met"})
 	}
@@ -194,26 +191,31 @@ func (r *Root) Close() error {
 
 // serve speaks with one proven peer.
 func (r *Root) serve(conn net.Conn) {
-	conn.SetDeadline(time.Now().Add(auth.Timeout))
+	m := &member{outbox: outbox{conn: conn}, gone: make(chan struct{})}
+	stop := context.AfterFunc(r.ctx, func() { r.linger(m) })
+	defer stop()
+	conn.SetWriteDeadline(time.Now().Add(auth.Timeout))
+	r.patience(m, auth.Timeout)
 	br := bufio.NewReaderSize(conn, maxJoinBody)
 	t, body, err := readFrame(br, maxJoinBody)
-	var j joinRequest
 	if err == nil && t == frameJoin {
-		j, err = parseJoin(body)
+		m.joinRequest, err = parseJoin(body)
 	} else if err == nil {
 		err = &protocolError{fmt.Sprintf("a frame of type %d instead of a join request", t)}
 	}
 	if err != nil {
-		r.log.Warn("a peer that knows the secret did not ask to join", "peer", conn.RemoteAddr(), "error", err)
+		if r.ctx.Err() == nil {
+			r.log.Warn("a peer that knows the secret did not ask to join", "peer", conn.RemoteAddr(), "error", err)
+		}
 		conn.Close()
 		return
 	}
-	conn.SetDeadline(time.Time{})
-	m := &member{joinRequest: j, outbox: outbox{conn: conn}, gone: make(chan struct{})}
+	conn.SetWriteDeadline(time.Time{})
+	r.patience(m, 0)
 	m.heard.Store(int64(r.meeting.own()))
 	if !r.enter(m) {
 		// The peer closes when it has read the answer. Closing first could reset what is still on its way.
-		conn.SetReadDeadline(time.Now().Add(auth.Timeout))
+		r.patience(m, auth.Timeout)
 	}
 	bye, err := r.hear(m, br)
 	close(m.gone)
@@ -221,6 +223,27 @@ func (r *Root) serve(conn net.Conn) {
 	m.wait()
 	conn.Close()
 	r.leave(m, bye, err)
+}
+
+// patience bounds what m may take from now on to say something more, or to hang up; 0 is no bound.
+func (r *Root) patience(m *member, d time.Duration) {
+	var until time.Time
+	if d > 0 {
+		until = time.Now().Add(d)
+	}
+	m.conn.SetReadDeadline(until)
+	if r.ctx.Err() != nil {
+		r.linger(m)
+	}
+}
+
+// linger cuts off who does not hang up soon though the root was closed, or m was lost before that.
+func (r *Root) linger(m *member) {
+	since := time.Now()
+	if lost := m.lost.Load(); lost != nil {
+		since = *lost
+	}
+	m.conn.SetReadDeadline(since.Add(lingerAbort))
 }
 
 // missing is the refusal at the deadline.
@@ -245,7 +268,7 @@ func (r *Root) report() {
 		select {
 		case <-r.over:
 			return
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		case <-tick.C:
 		}
