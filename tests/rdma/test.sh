@@ -19,7 +19,8 @@ elif command -v "${CXX:-g++}" >/dev/null; then
 fi
 limit=1200
 [ -z "${GCCL_TEST_FULL:-}" ] || limit=43200
-# Of the end-to-end tests those over RDMA devices, and of NUMA nodes, of which the virtual machine has two; of the failures those that take no minutes in an emulated machine.
+# Of the end-to-end tests those over RDMA devices, and of NUMA nodes, of which the virtual machine has two; of the failures those that take no
+# minutes in an emulated machine.
 run='status=0
 export LD_LIBRARY_PATH=$0/emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 for p in '"$packages"'; do
