@@ -127,7 +127,9 @@ func (h *hub) greet(conn net.Conn) {
 		hi, err = parseHello(t, body)
 	}
 	if err != nil {
-		h.log.Warn("a rank connected and did not say for which session", "peer", conn.RemoteAddr(), "error", err)
+		if h.ctx.Err() == nil {
+			h.log.Warn("a rank connected and did not say for which session", "peer", conn.RemoteAddr(), "error", err)
+		}
 		conn.Close()
 		return
 	}

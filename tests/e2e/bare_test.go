@@ -41,7 +41,7 @@ func bare(r *cluster.Rank) {
 		if err := ownProcessor(r.Rank); err != nil {
 			return err
 		}
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) // who may do so is less in the way of others that compute
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) // others that compute are less in the way of who may do so
 		if r.Rank == 0 {
 			if err := os.WriteFile("/proc/thread-self/comm", []byte(bareThread), 0); err != nil {
 				return err

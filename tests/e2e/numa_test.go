@@ -5,8 +5,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,20 +22,34 @@ import (
 	"github.com/gccl-project/gccl/topology"
 )
 
-// nodes are the numbers of the NUMA nodes that have processors, with those.
+// nodes are the numbers of the NUMA nodes that have processors, with those: of what the process may use of either.
 func nodes() (numbers []int, processors []topology.CPUSet, err error) {
-	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
-	for _, dir := range dirs {
-		n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
-		text, err := os.ReadFile(dir + "/cpulist")
-		if err != nil {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil, nil, err
+	}
+	var may [2]topology.CPUSet // memory of which nodes, and which processors
+	for i, name := range []string{"Mems_allowed_list", "Cpus_allowed_list"} {
+		list := regexp.MustCompile(name + `:\s*(\S+)`).FindSubmatch(status)
+		if list == nil {
+			return nil, nil, fmt.Errorf("/proc/self/status has no %s", name)
+		}
+		if may[i], err = topology.ParseCPUList(string(list[1])); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, n := range may[0].List() {
+		text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
 			return nil, nil, err
 		}
 		set, err := topology.ParseCPUList(strings.TrimSpace(string(text)))
 		if err != nil {
 			return nil, nil, err
 		}
-		if set.Len() > 0 {
+		if set = set.And(may[1]); set.Len() > 0 {
 			numbers, processors = append(numbers, n), append(processors, set)
 		}
 	}
@@ -85,16 +99,21 @@ func placed(r *cluster.Rank) {
 		if err != nil {
 			return err
 		}
-		mine := uint64(uintptr(unsafe.Pointer(&own[0])))
+		mine, found := uint64(uintptr(unsafe.Pointer(&own[0]))), false
 		var all []int
 		for _, m := range pages {
 			if len(m.on) != 1 {
 				return fmt.Errorf("what is shared at %#x has pages on the nodes %v", m.at, m.on)
 			}
-			if mine >= m.at && mine < m.at+m.bytes && m.on[0] != numbers[c.Rank()] {
-				return fmt.Errorf("our own memory at %#x is on node %d, and we are on %d", m.at, m.on[0], numbers[c.Rank()])
+			if mine >= m.at && mine < m.end {
+				if found = true; m.on[0] != numbers[c.Rank()] {
+					return fmt.Errorf("our own memory at %#x is on node %d, and we are on %d", m.at, m.on[0], numbers[c.Rank()])
+				}
 			}
 			all = append(all, m.on[0])
+		}
+		if !found {
+			return fmt.Errorf("our own memory, %#x, is in none of the %d mappings that have pages", mine, len(pages))
 		}
 		slices.Sort(all)
 		if all = slices.Compact(all); len(all) != c.Size() { // what we read of the other is where it is
@@ -106,8 +125,8 @@ func placed(r *cluster.Rank) {
 
 // mapped is a mapping of a segment, and the nodes that its pages are on.
 type mapped struct {
-	at, bytes uint64
-	on        []int
+	at, end uint64
+	on      []int
 }
 
 var (
@@ -122,22 +141,22 @@ func sharedPages() (all []mapped, err error) {
 	if err != nil {
 		return nil, err
 	}
-	on, err := os.ReadFile("/proc/self/numa_maps")
+	lines, err := os.ReadFile("/proc/self/numa_maps")
 	if err != nil {
 		return nil, err
 	}
-	ends := map[string]uint64{}
-	for _, m := range mapLine.FindAllStringSubmatch(string(maps), -1) {
-		if ends[m[1]], err = strconv.ParseUint(m[2], 16, 64); err != nil {
-			return nil, err
-		}
+	number := func(text string) uint64 {
+		n, e := strconv.ParseUint(text, 16, 64)
+		err = errors.Join(err, e)
+		return n
 	}
-	for _, line := range nodeLine.FindAllStringSubmatch(string(on), -1) {
-		m := mapped{}
-		if m.at, err = strconv.ParseUint(line[1], 16, 64); err != nil {
-			return nil, err
-		}
-		m.bytes = ends[strings.TrimLeft(line[1], "0")] - m.at
+	ends := map[uint64]uint64{}
+	for _, m := range mapLine.FindAllStringSubmatch(string(maps), -1) {
+		ends[number(m[1])] = number(m[2])
+	}
+	for _, line := range nodeLine.FindAllStringSubmatch(string(lines), -1) {
+		m := mapped{at: number(line[1])}
+		m.end = ends[m.at]
 		for _, n := range onNode.FindAllStringSubmatch(line[0], -1) {
 			node, _ := strconv.Atoi(n[1])
 			m.on = append(m.on, node)
@@ -146,7 +165,7 @@ func sharedPages() (all []mapped, err error) {
 			all = append(all, m)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // TestMemoryIsNear: what a rank that is tied to a NUMA node shares with others lies there, its slots as well as what it was given: each rank's is on
@@ -155,7 +174,7 @@ func TestMemoryIsNear(t *testing.T) {
 	numbers, _, err := nodes()
 	require.NoError(t, err)
 	if len(numbers) < 2 {
-		cluster.Lacking(t, "numa", "there is one NUMA node; the machine of make test-rdma has two")
+		cluster.Lacking(t, "numa", "the process may use %d NUMA nodes; the machine of make test-rdma has two", len(numbers))
 	}
 	res := cluster.Run(t, cluster.Launch{Job: "placed", Ranks: 2, Env: []string{"GCCL_TRANSPORT=shm"}})
 	require.Equal(t, []string{"near"}, res.Cases())

@@ -59,7 +59,8 @@ type Config struct {
 	// is 0.54 s.
 	Timeout uint8
 	// Retry is how often it is sent again before the connection is broken, 1 to 7. Zero: 6; then a cut link is found in about 4 s.
-	// Some devices take 7 as for ever.
+	// Some devices take 7 as for ever; a connection whose device says nothing for four times as long as so many retries may take, and 5 s, is
+	// broken all the same.
 	Retry uint8
 	// Fallback lets a connection whose last QP has failed go on over TCP, until one works again; else it is an error then. It must be
 	// equal on all ranks, too.
@@ -78,6 +79,8 @@ type Config struct {
 	Linger time.Duration
 	// Log gets asynchronous events of the device and a line for each kind of stranger on the port. Nil: no log.
 	Log *slog.Logger
+
+	look time.Duration // between looks at silent queues, 0: a second; tests' alone
 }
 
 // Pinned is how many bytes of pinned memory a connection with so many streams holds.
@@ -126,6 +129,7 @@ func (c Config) validate() (Config, error) {
 	if c.Linger == 0 {
 		c.Linger = time.Second
 	}
+	c.look = cmp.Or(c.look, lookEvery)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

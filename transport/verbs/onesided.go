@@ -132,6 +132,14 @@ type operation struct {
 	at, bytes int64 // in the span
 }
 
+// bytes is how many of operations under way there are.
+func (o *oneSided) bytes() (n int64) {
+	for i := o.done; i < o.accepted; i++ {
+		n += o.under[i%oneSidedMost].bytes
+	}
+	return n
+}
+
 // Window is transport.OneSided.
 func (c *conn) Window(token []byte) (transport.Window, error) {
 	return parseToken(token, int(c.address.ports))

@@ -14,21 +14,27 @@ import (
 // TestNudge: who sent a short message, which asks for no completion, knows a little later that it is there.
 func TestNudge(t *testing.T) {
 	needDevices(t, 1)
-	d := newDuo(t, testOptions(), small())
+	c := small()
+	c.look = time.Hour // but for those here
+	d := newDuo(t, testOptions(), c)
 	d.pass(0, message(8))
 	q := d.conns[0].(*conn).link.queues[0]
 	require.False(t, q.settled())
+	d.eps[0].look()
+	require.EqualValues(t, 1, q.posted, "a request may well be under way when somebody looks")
+	d.eps[0].look()
 	d.until("the completion", q.settled)
-	posted := q.posted
+	require.EqualValues(t, 2, q.posted)
 	for range 3 {
 		d.eps[0].look()
 	}
-	require.Equal(t, posted, q.posted, "who is idle is left alone")
+	require.EqualValues(t, 2, q.posted, "who is idle is left alone")
 	require.Zero(t, q.stall.looks)
 	for n := range 100 { // and nothing was taken that messages need
 		d.pass(n%2, message(8))
-		d.eps[n%2].look()
-		d.eps[n%2].look()
+		for range 2 {
+			d.eps[n%2].look()
+		}
 	}
 }
 
@@ -55,7 +61,7 @@ func TestSilentDevice(t *testing.T) {
 			}
 			d := newDuo(t, testOptions(), one, other)
 			for _, e := range d.eps {
-				e.silence = 3
+				e.silence = 4
 			}
 			d.pass(0, message(1000))
 			stray(t)

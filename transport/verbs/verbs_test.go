@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/transporttest"
@@ -40,6 +41,7 @@ func only(names ...string) func(string, int) bool {
 }
 
 func provider(c Config) transporttest.Provider {
+	c.look = time.Hour // which would end sleeps that nothing else ends
 	return func(tb testing.TB, options []transport.Options) []transport.Endpoint {
 		needDevices(tb, 1)
 		var all []transport.Endpoint
