@@ -92,7 +92,8 @@ func (q *queue) silent() bool {
 	return s.looks >= most
 }
 
-// nudge adds a request, unless one is known to be under way, that writes nothing and takes no receive, and whose completion is worth those of all before it.
+// nudge adds a request, unless one is known to be under way, that writes nothing and takes no receive, and whose completion is worth those of
+// all before it.
 func (q *queue) nudge() {
 	if s := &q.stall; s.asked == q.done && q.room() {
 		*q.next() = ibv.Send{Op: ibv.Write, Remote: q.peer.addr, RKey: q.peer.rkey, Flags: ibv.Signaled}
@@ -102,6 +103,6 @@ func (q *queue) nudge() {
 
 // silence is the error of a silent queue.
 func (q *queue) silence() error {
-	return fmt.Errorf("%w: %s has neither done nor refused its last requests in %d looks a second apart, longer than its retries take: the device has lost them; the kernel's log and %s may say more",
-		transport.ErrGone, q, q.stall.looks, "/sys/class/infiniband/"+q.nic.device.Name()+"/ports/*/hw_counters")
+	return fmt.Errorf("%w: %s has neither done nor refused its last requests in %d looks a second apart, longer than its retries take: "+
+		"the device has lost them; the kernel's log and %s may say more", transport.ErrGone, q, q.stall.looks, "/sys/class/infiniband/"+q.nic.device.Name()+"/ports/*/hw_counters")
 }
