@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -222,4 +223,25 @@ func TestUC47_HCAFilters(t *testing.T) {
 		require.Len(t, use, want, text)
 		require.Len(t, dropped, 6-want, text)
 	}
+}
+
+// TestLongGIDTable: of a table far longer than any card's all is read as far as a card's would go behind the last entry that is set.
+func TestLongGIDTable(t *testing.T) {
+	tr := topologytest.NewTree()
+	tr.CPUs(2, 1)
+	port := tr.RDMA(tr.Device(0, "0x020000", "0x15b3", "0000:01:00.0"), "rxe0", "Ethernet", "4: ACTIVE", "100 Gb/sec")
+	for i := range maxGIDs {
+		tr.Put(port, fmt.Sprint("gids/", i), "0000:0000:0000:0000:0000:0000:0000:0000")
+	}
+	for _, i := range []int{0, gapGIDs, 2*gapGIDs + 2} { // and one more than a card has behind that
+		tr.GID(port, i, "::ffff:192.0.2.8", "RoCE v2", "eth0")
+	}
+	h, _ := discover(t, tr)
+	p := h.RDMA.Or(nil)[0].Ports[0]
+	require.Equal(t, maxGIDs, p.TableSize)
+	var set []int
+	for _, g := range p.GIDs {
+		set = append(set, g.Index)
+	}
+	require.Equal(t, []int{0, gapGIDs}, set)
 }

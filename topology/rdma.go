@@ -47,8 +47,12 @@ type GID struct {
 	NetDevice Fact[string] `json:"net_device"`
 }
 
-// maxGIDs bounds a table: cards have 256 entries at most.
-const maxGIDs = 1024
+const (
+	maxGIDs = 1024 // in a table
+	// gapGIDs is after how many entries in a row that are not set no more are read: cards have no more than that, Soft-RoCE has 1,024, and the
+	// kernel sets the first that is free. A file for each is most of what there is to read of such a host.
+	gapGIDs = 256
+)
 
 func (s sysfs) rdmaFacts(nets []NetFacts) Fact[[]RDMAFacts] {
 	const dir = "sys/class/infiniband"
@@ -101,15 +105,20 @@ func (s sysfs) port(d RDMAFacts, number int, nets []NetFacts) PortFacts {
 		return int(f * 1000), nil
 	})
 	indexes, err := s.numbered("", dir, "gids")
+	gap := 0
 	for _, i := range indexes {
 		if i >= maxGIDs {
 			break
 		}
 		p.TableSize = i + 1
+		if gap++; gap > gapGIDs {
+			continue
+		}
 		addr, ok := then(s.text(dir, "gids", strconv.Itoa(i)), netip.ParseAddr).Get()
 		if !ok || addr.IsUnspecified() {
 			continue
 		}
+		gap = 0
 		p.GIDs = append(p.GIDs, GID{
 			Index: i, Addr: addr, Type: s.text(dir, "gid_attrs/types", strconv.Itoa(i)), NetDevice: s.text(dir, "gid_attrs/ndevs", strconv.Itoa(i)),
 		})
