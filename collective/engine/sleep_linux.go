@@ -175,14 +175,14 @@ func (d *Driver) Wake() {
 		return
 	}
 	ring(&d.word)
+	d.mu.Lock() // so that nothing is touched once Detach has returned: its memory goes
+	defer d.mu.Unlock()
 	for _, e := range d.attached() {
 		if b, ok := e.(transport.Bell); ok {
 			ring(b.Word())
 		}
 	}
-	d.mu.Lock()
 	d.writeEvent()
-	d.mu.Unlock()
 }
 
 // writeEvent wakes whoever is in poll. The caller holds mu.

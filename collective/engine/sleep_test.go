@@ -88,3 +88,40 @@ func TestNapEndsByAnyEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// slow is a bell whose word is not to be had until somebody says so.
+type slow struct {
+	bell
+	asked, given chan struct{}
+}
+
+func (s *slow) Word() *uint32 {
+	if s.asked != nil {
+		s.asked <- struct{}{}
+		<-s.given
+	}
+	return &s.word
+}
+
+// TestDetachWaitsForWhoWakes: an endpoint that was detached, whose memory may be gone, is not touched by somebody who still rings the bells.
+func TestDetachWaitsForWhoWakes(t *testing.T) {
+	d, e := NewDriver(), &slow{}
+	d.Attach(e)
+	s := idleness{}
+	d.arm(&s)
+	e.asked, e.given = make(chan struct{}), make(chan struct{})
+	go d.Wake()
+	<-e.asked
+	detached := make(chan struct{})
+	go func() {
+		d.Detach(e)
+		close(detached)
+	}()
+	select {
+	case <-detached:
+		t.Error("it was detached while its bell was about to be rung")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(e.given)
+	<-detached
+}

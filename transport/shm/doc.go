@@ -19,6 +19,9 @@
 //	           the caches where the peer's processor is found to be far
 //	arena      what Endpoint.Alloc gave out; messages from there are lent, not copied, and messages to there may be made in their place
 //
+// All of it is on the NUMA node of the processor on which its rank reserved it, which is the rank's for one that is tied to a node (gccl run
+// --pin, taskset): what a rank writes is near it, and peers read it from there.
+//
 // A line has 64 bytes, and in the first stream of a conn, where there is room, 4224. It is
 //
 //	 0  flag   low 32 bits of the message's number << 32 | tag; stored last
