@@ -202,7 +202,7 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello, a
 	shmEndpoint := f.byName("shm")
 	for r, h := range all {
 		if a := h.Addresses["shm"]; r != s.Rank() && a != nil && shmEndpoint != nil {
-			if err := shmEndpoint.Reach(ctx, a); err != nil {
+			if err := reachWhileAlive(ctx, s, r, shmEndpoint, a); err != nil {
 				why[r] = err.Error()
 			} else {
 				reached[r] = 1

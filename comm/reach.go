@@ -1,8 +1,13 @@
 package comm
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/transport"
 )
 
 // reach is what each rank tells all others when it knows where they are.
@@ -24,4 +29,24 @@ func parseReach(b []byte, size int) (reach, error) {
 		return reach{}, fmt.Errorf("%d bytes, want at least %d", len(b), size+8)
 	}
 	return reach{binary.LittleEndian.Uint64(b[size:]), b[:size], b[size+8:]}, nil
+}
+
+// Of a peer that is there and does not answer.
+const (
+	reachStep     = time.Second      // between looks whether the session has given it up
+	reachPatience = 10 * time.Second // in all
+)
+
+// reachWhileAlive is e.Reach of a rank, which ends when the session knows that the rank is dead: one that is stopped has memory to share and
+// hands over none.
+func reachWhileAlive(ctx context.Context, s bootstrap.Session, rank int, e transport.Endpoint, address []byte) error {
+	for start := time.Now(); ; {
+		step, cancel := context.WithTimeout(ctx, reachStep)
+		err := e.Reach(step, address)
+		late := step.Err() != nil
+		cancel()
+		if err == nil || !late || ctx.Err() != nil || s.Status(rank) == bootstrap.Dead || time.Since(start) > reachPatience {
+			return err
+		}
+	}
 }
