@@ -12,6 +12,7 @@ import (
 const (
 	defaultSlot  = 64 << 10
 	defaultSlots = 8
+	lookEvery    = time.Second // between looks at silent queues
 )
 
 // Name is what Endpoint.Name says.

@@ -15,7 +15,6 @@ import (
 // take. One that does neither has lost the request, or forgets to go on with it: firmware does so, and Soft-RoCE. So somebody looks at the
 // queues every second. One that has had requests since the last look, and finished none, gets one more, which wakes such a device
 // up and asks for a completion that tells of those before it; and one that is silent for long after that has failed.
-const lookEvery = time.Second
 
 // silence is for how many looks a queue may be silent. The InfiniBand specification lets a device take four times the timeout that it was told.
 func (c *Config) silence() int {
