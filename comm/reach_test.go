@@ -1,14 +1,15 @@
 package comm
 
 import (
-	"testing"
-
 	"context"
-	"github.com/gccl-project/gccl/bootstrap"
-	"github.com/gccl-project/gccl/transport"
-	"github.com/stretchr/testify/require"
+	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/bootstrap"
+	"github.com/gccl-project/gccl/transport"
 )
 
 func TestReach(t *testing.T) {

@@ -61,7 +61,8 @@
 // receive. As it is, a stream takes
 // a few receives more than it has slots, all of which are posted when the connection is made, so that no peer ever finds the receiver
 // not ready. What is sent needs no completion of its own: a credit proves it done. The device is asked for one every quarter of its
-// queue, by the pieces of long messages and those that are lent, after a second in which it told of nothing, and for the goodbye, which says how much was sent on each stream, so that it may arrive before that.
+// queue, by the pieces of long messages and those that are lent, after a second in which it told of nothing, and for the goodbye, which says
+// how much was sent on each stream, so that it may arrive before that.
 //
 // # Parking
 //
