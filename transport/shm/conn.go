@@ -171,7 +171,7 @@ func (c *conn) end(why error, unread bool) bool {
 	if c.over == nil {
 		c.over = why
 		for i := range c.streams {
-			c.streams[i].tx.short = -1
+			c.streams[i].tx.short = 0
 		}
 	}
 	return news

@@ -44,7 +44,7 @@ type offer struct {
 func (s *stream) Land(ahead uint64, b transport.Buf) {
 	t, r, seg := &s.tx, &s.rx, s.c.e.seg
 	off, inside := seg.offset(b.Ptr, b.N)
-	if t.short < 0 || !b.Shared || b.N < landFrom || !inside || off%seg.page != 0 || int64(b.N)%seg.page != 0 {
+	if t.short == 0 || !b.Shared || b.N < landFrom || !inside || off%seg.page != 0 || int64(b.N)%seg.page != 0 {
 		return
 	}
 	r.offer = offer{r.seq + ahead, off, b.N}
@@ -57,7 +57,7 @@ func (s *stream) Land(ahead uint64, b transport.Buf) {
 // Landing returns where the peer wants the next message. See transport.Lander.
 func (s *stream) Landing(n int) unsafe.Pointer {
 	t, r, peer := &s.tx, &s.rx, s.c.p
-	if n < landFrom || t.short < 0 || r.ring.base == nil {
+	if n < landFrom || t.short == 0 || r.ring.base == nil {
 		return nil
 	}
 	if full, err := t.full(1); full || err != nil {

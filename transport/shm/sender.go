@@ -17,8 +17,9 @@ import (
 // sender is the outgoing half of a stream, all of it in our own segment.
 type sender struct {
 	ring     ring    // none: not established
-	short    int     // longest message that may take the short way; -1: none
-	seq      uint64  // number of the next message
+	short    uint    // messages of fewer bytes may take the short way
+	first    uint64  // number of the first message
+	seq      uint64  // of the next one
 	head     uint64  // the reader's count, as last seen
 	bell     *uint32 // the peer's sleep word
 	counters *counters
@@ -45,14 +46,14 @@ func (t *sender) attach(at ring, o transport.Options) {
 	atomic.StoreUint64(&at.landing().state, landingNone)
 	t.ring = at
 	if o.Hook == nil && !o.Checksum {
-		t.short = at.inline()
+		t.short = uint(at.inline()) + 1
 	}
 }
 
 // Send hands b to the peer. See transport.Stream.
 func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	t := &s.tx
-	if b.N < 0 || b.N > t.short || b.Ptr == nil || t.seq-t.head >= ringLines {
+	if uint(b.N) >= t.short || b.Ptr == nil && b.N > 0 || t.seq-t.head >= ringLines {
 		return s.sendLong(tag, b)
 	}
 	p := t.ring.line(t.seq)
@@ -63,7 +64,7 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	}
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N) | s.rx.ack()
 	t.publish(p, tag, b.N)
-	if b.N > besideFlag { // the next message will be alike, and the peer has its lines from the last time round
+	if true { // the next message will be alike, and the peer has its lines from the last time round
 		spin.Own(t.ring.line(t.seq), (behindAt+b.N+lineBytes-1)/lineBytes)
 	}
 	return true, nil
@@ -149,6 +150,10 @@ func (t *sender) hears(meta uint64) {
 
 // passes notes that the reader is done with the lines before head.
 func (t *sender) passes(head uint64) {
+	if t.lends == 0 {
+		t.head = head
+		return
+	}
 	for ; t.head != head; t.head++ {
 		if l := &t.lent[t.head%ringLines]; *l {
 			*l = false
@@ -213,6 +218,9 @@ func (s *stream) Sent() (uint64, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
+	if t.lends == 0 {
+		return t.seq - t.first, nil
+	}
 	at := t.firstLent()
 	if at != t.seq+t.skew {
 		if err := t.refresh(); err != nil {
@@ -224,14 +232,11 @@ func (s *stream) Sent() (uint64, error) {
 			}
 		}
 	}
-	return at - t.skew - s.c.e.opts.FirstSeq, nil
+	return at - t.skew - t.first, nil
 }
 
 func (t *sender) firstLent() uint64 {
 	end := t.seq + t.skew
-	if t.lends == 0 {
-		return end
-	}
 	for at := t.head; at != end; at++ {
 		if t.lent[at%ringLines] {
 			return at

@@ -13,7 +13,7 @@ var _ transport.Stager = (*stream)(nil)
 // Stage returns a slot for the next message. See transport.Stager.
 func (s *stream) Stage(n int) unsafe.Pointer {
 	t := &s.tx
-	if t.short < 0 || n <= t.ring.inline() || n > s.c.e.opts.MaxMessage {
+	if t.short == 0 || n <= t.ring.inline() || n > s.c.e.opts.MaxMessage {
 		return nil
 	}
 	if full, err := t.full(1); full || err != nil {

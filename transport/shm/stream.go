@@ -23,8 +23,9 @@ type stream struct {
 func (s *stream) init(c *conn, i int) {
 	s.c, s.index = c, i
 	counters := &c.e.seg.header().counters
-	s.tx = sender{short: -1, bell: &c.p.header().sleep, counters: counters, seq: c.e.opts.FirstSeq, head: c.e.opts.FirstSeq}
-	s.rx = receiver{bell: &c.p.header().sleep, counters: counters, seq: c.e.opts.FirstSeq, plain: !c.e.opts.Checksum}
+	first := c.e.opts.FirstSeq
+	s.tx = sender{bell: &c.p.header().sleep, counters: counters, first: first, seq: first, head: first}
+	s.rx = receiver{bell: &c.p.header().sleep, counters: counters, seq: first, plain: !c.e.opts.Checksum}
 	for k := range uint64(ringLines) {
 		at := s.rx.seq + k
 		s.rx.idle[at%ringLines] = (at - ringLines) << 32
@@ -34,7 +35,7 @@ func (s *stream) init(c *conn, i int) {
 // fail ends the stream in both directions.
 func (s *stream) fail(op string, err error) error {
 	s.err = s.c.wrap(op, err)
-	s.tx.short = -1
+	s.tx.short = 0
 	s.rx.ring = ring{}
 	s.rx.viewing = false
 	return s.err
