@@ -123,6 +123,7 @@ func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *
 	if c.lineup.hosts == nil && f.within != nil {
 		c.model = *f.within
 	}
+	c.own.comm, c.own.nextLook = c, firstLook
 	c.life, c.kill = context.WithCancel(context.Background())
 	f.hold()
 	if len(world) == 1 {

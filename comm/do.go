@@ -44,6 +44,16 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	if p := c.hot.Load(); p != nil && c.again(p, call) && c.repeat(p, call) {
+		r, seq := &c.own, c.own.seq
+		if r.Call.Wait(ctx, true) != nil {
+			return r.outcome()
+		}
+		if p.src+p.dst > longBuffers {
+			c.forget(r, seq)
+		}
+		return nil
+	}
 	r, holds, err := c.start(call, waits)
 	if err != nil {
 		return err
@@ -91,16 +101,21 @@ func (r *run) finish(ctx context.Context, holds bool) error {
 		return err
 	}
 	if bytes > longBuffers {
-		c.mu.Lock()
-		if r.seq == seq {
-			r.forget()
-		}
-		c.mu.Unlock()
+		c.forget(r, seq)
 	}
 	if r != &c.own {
 		c.keep(r)
 	}
 	return nil
+}
+
+// forget lets go of the buffers of a run that is done, unless it is another call's by now.
+func (c *Comm) forget(r *run, seq uint64) {
+	c.mu.Lock()
+	if r.seq == seq {
+		r.forget()
+	}
+	c.mu.Unlock()
 }
 
 // keep keeps a run that is done for a call that comes.
@@ -244,12 +259,35 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 
 // again reports whether a call is as the last one was, and right: so are most, and they need no more checks.
 func (c *Comm) again(p *prepared, call *Call) bool {
+	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.RedOp || p.root != call.Root ||
+		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
+		call.Src.Bytes < p.src || call.Dst.Bytes < p.dst || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
+		return false
+	}
 	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
-	return p.kind == call.Kind && p.count == call.Count && p.dtype == call.DType && p.redop == call.RedOp && p.root == call.Root &&
-		p.signature.algorithm == call.Algorithm && p.scaled == call.Factor.Set && call.Factor.At == nil && (call.Comm == nil || call.Comm == c) &&
-		call.Src.Bytes >= p.src && call.Dst.Bytes >= p.dst && (src != 0 || p.src == 0) && (dst != 0 || p.dst == 0) &&
-		call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
-		p.inPlace == c.inPlace(call) && (p.inPlace || src >= dst+uintptr(p.dst) || dst >= src+uintptr(p.src) || p.src == 0 || p.dst == 0)
+	if src == 0 && p.src != 0 || dst == 0 && p.dst != 0 {
+		return false
+	}
+	if p.inPlace {
+		return src-dst == p.apart && src != 0 && dst != 0
+	}
+	return src-dst >= uintptr(p.dst) && dst-src >= uintptr(p.src) // each begins behind the other, or so far before it that this wraps
+}
+
+// repeat begins a call that is as the last one was and right, if nothing keeps the caller from driving it at once, and reports whether it did:
+// then Wait of our own run, which holds, comes next. It is the part of launch that the next of many equal calls needs.
+func (c *Comm) repeat(p *prepared, call *Call) bool {
+	r := &c.own
+	c.mu.Lock()
+	if c.failed.Load() != nil || !c.port.Hold() {
+		c.mu.Unlock()
+		return false
+	}
+	r.fill(p, call)
+	c.enter(r, p)
+	c.port.StartHeld(&r.Call, 0, r.tasks...)
+	c.mu.Unlock()
+	return true
 }
 
 // launch gives a call that is right to the engine.
@@ -261,22 +299,13 @@ func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool,
 		c.mu.Unlock()
 		return r, false, r.outcome()
 	}
-	// Own belongs to whoever holds this lock and the driver's token: a call that holds is done when it gives the token back.
 	if holds = then == waits && c.port.Hold(); holds {
 		r = &c.own
-		r.comm = c
 	} else {
 		r = c.idle(call)
 	}
 	r.fill(p, call)
-	c.count(p.src, p.dst)
-	c.seq++
-	r.seq = c.seq
-	c.recent[r.seq%remembered] = entry{r.seq, p, r}
-	tag := p.digest ^ uint32(r.seq)*0x9e3779b1
-	for i := range r.parts {
-		r.parts[i].Tag = tag
-	}
+	c.enter(r, p)
 	switch {
 	case holds:
 		c.port.StartHeld(&r.Call, 0, r.tasks...)
@@ -287,6 +316,18 @@ func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool,
 	}
 	c.mu.Unlock()
 	return r, holds, nil
+}
+
+// enter gives a run the next number. The communicator's lock is held.
+func (c *Comm) enter(r *run, p *prepared) {
+	c.count(p.src, p.dst)
+	c.seq++
+	r.seq = c.seq
+	c.recent[r.seq%remembered] = entry{r.seq, p, r}
+	tag := p.digest ^ uint32(r.seq)*0x9e3779b1
+	for i := range r.parts {
+		r.parts[i].Tag = tag
+	}
 }
 
 // count counts a call. The communicator's lock is held.
@@ -305,9 +346,17 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 
 // fill makes one task for each lane, along the order of its channel.
 func (r *run) fill(p *prepared, call *Call) {
-	r.started, r.lane, r.nextLook, r.elapsed = true, -1, firstLook, 0
-	inShared, outShared := r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
-	if r.prepared == p && p.post == nil && !p.scaled { // as its last call was
+	if r.elapsed != 0 {
+		r.nextLook, r.elapsed = firstLook, 0
+	}
+	alike := r.prepared == p && p.alike // to its last call
+	var inShared, outShared bool
+	if p.src >= sharedFrom || p.dst >= sharedFrom {
+		inShared, outShared = r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
+	} else if alike && r.call.Src.Ptr == call.Src.Ptr && r.call.Dst.Ptr == call.Dst.Ptr && r.call.Src.Bytes == call.Src.Bytes && r.call.Dst.Bytes == call.Dst.Bytes {
+		return
+	}
+	if alike {
 		r.call.Src, r.call.Dst = call.Src, call.Dst
 		for i := range r.parts {
 			t := &r.parts[i]
@@ -315,6 +364,7 @@ func (r *run) fill(p *prepared, call *Call) {
 		}
 		return
 	}
+	r.started, r.lane = true, -1
 	r.call, r.prepared = *call, p
 	if cap(r.parts) < p.lanes {
 		r.parts, r.tasks = make([]engine.Task, p.lanes), make([]*engine.Task, p.lanes)
@@ -364,11 +414,11 @@ func (r *run) trivial(p *prepared) error {
 	return nil
 }
 
-// shared reports whether memory lies where peers can read it; for short messages, which are copied anyway, it does not look.
+// sharedFrom is the length in bytes of a message from which on it is worth a look whether peers can read it where it lies.
+const sharedFrom = 4096
+
+// shared reports whether memory lies where peers can read it.
 func (c *Comm) shared(p unsafe.Pointer, n int64) bool {
-	if n < 4096 {
-		return false
-	}
 	a := c.family.allocator()
 	return a != nil && a.Owns(p, n)
 }
@@ -407,14 +457,19 @@ func (c *Comm) inPlace(call *Call) bool {
 	if src == 0 || dst == 0 || call.Count <= 0 {
 		return false
 	}
+	return src-dst == c.apart(call)
+}
+
+// apart is how far Src is behind Dst where both stand as the in-place rule has it, modulo 2⁶⁴.
+func (c *Comm) apart(call *Call) uintptr {
 	own := uintptr(c.rank) * uintptr(call.Count) * uintptr(call.DType.Size())
 	switch call.Kind {
 	case KindAllGather:
-		return src == dst+own
+		return own
 	case KindReduceScatter:
-		return dst == src+own
+		return -own
 	}
-	return src == dst
+	return 0
 }
 
 // checkMemory checks that the buffers are long enough and overlap only as the in-place rule has it.

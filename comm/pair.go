@@ -137,7 +137,7 @@ func (c *Comm) startPair(r *run, then intent) (holds bool, err error) {
 		Stride: 1,
 		Tag:    is.digest ^ uint32(r.seq)*0x9e3779b1,
 		In:     call.Src.Ptr, Out: call.Dst.Ptr,
-		InShared: c.shared(call.Src.Ptr, src),
+		InShared: src >= sharedFrom && c.shared(call.Src.Ptr, src),
 	})
 	r.tasks = append(r.tasks[:0], &r.parts[0])
 	r.Call.Note, r.Call.Post = r, nil

@@ -40,6 +40,8 @@ type prepared struct {
 	factor float64                                        // of an average
 	post   func(dst unsafe.Pointer, n int, divisor int64) // of an integer average
 	outs   int                                            // elements that post runs over
+	apart  uintptr                                        // in place, how far Src is behind Dst
+	alike  bool                                           // calls differ in nothing but their memory
 }
 
 // maxPlanBytes and maxPrepared bound what a communicator keeps: the hot path needs one of each.
@@ -139,6 +141,8 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 	}
 	p.lanes = min(p.lanes, p.layout.Rounds())
 	p.outs = sig.count
+	p.apart = c.apart(call)
+	p.alike = p.post == nil && !p.scaled
 	p.digest = p.sum()
 	if len(pc.prepared) >= maxPrepared || pc.prepared == nil {
 		pc.prepared = map[signature]*prepared{}

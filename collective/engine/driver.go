@@ -32,7 +32,7 @@ type Driver struct {
 	lanes        []*Lane // with tasks
 	yieldsHelped int     // waits in a row that a yield ended
 	sleeps       int     // waits that sleep at once, under the token
-	sole         *Lane   // of the call that StartHeld began while there was no other; it is not in lanes yet
+	sole         *Lane   // of the task that StartHeld began while there was no other: it is not in lanes yet, nor the task in its queue
 	sleeper
 }
 
@@ -163,7 +163,7 @@ func (d *Driver) enqueue(l *Lane, t *Task) {
 	}
 	l.queue = append(l.queue, t)
 	if len(l.queue) == 1 {
-		l.begin()
+		l.begin(t)
 	}
 	if !l.active {
 		l.active = true
@@ -191,15 +191,15 @@ func (p *Port) StartHeld(c *Call, first int, tasks ...*Task) {
 	if d.events.Load() {
 		d.attend()
 	}
-	if len(tasks) == 1 && len(d.lanes) == 0 && len(p.lanes[first].queue) == 0 && p.failed.Load() == nil {
-		t, l := tasks[0], p.lanes[first]
+	if l := p.lanes[first]; len(tasks) == 1 && len(d.lanes) == 0 && len(l.queue) == 0 && p.failed.Load() == nil {
+		t := tasks[0]
 		c.reset(p, 1)
-		t.call = c
-		l.queue = append(l.queue, t)
-		l.begin()
-		d.sole = l
-		if l.short != nil {
-			d.advance(l) // what it sends is on its way while the caller gets ready to wait
+		if t.call != c {
+			t.call = c
+		}
+		l.begin(t)
+		if d.sole = l; l.short != nil {
+			d.dash(l) // what it sends is on its way while the caller gets ready to wait
 		}
 		return
 	}
@@ -228,15 +228,16 @@ func (c *Call) Wait(ctx context.Context, holds bool) error {
 	return c.err
 }
 
-// sprint runs the only call there is as far as it comes without waiting for long, which for short ones is to the end, and leaves the
+// sprint runs the only task there is as far as it comes without waiting for long, which for short ones is to the end, and leaves the
 // rest to drive. That reads clocks and looks after everything else in flight, and costs more than a short message takes.
 func (d *Driver) sprint(c *Call) {
 	l := d.sole
-	d.sole = nil
-	for i := range sprints {
-		if i > 0 || l.short == nil {
-			d.advance(l)
-		}
+	dashes := l.short != nil
+	if !dashes {
+		d.queueSole(l)
+		d.advance(l)
+	}
+	for range sprints {
 		if c.Done() {
 			return
 		}
@@ -244,9 +245,42 @@ func (d *Driver) sprint(c *Call) {
 			break
 		}
 		d.yieldsHelped = 0
+		if !dashes {
+			d.advance(l)
+		} else if d.dash(l) {
+			return
+		}
+	}
+	if c.Done() {
+		return
+	}
+	if dashes {
+		d.queueSole(l)
 	}
 	l.active = true
 	d.lanes = append(d.lanes, l)
+}
+
+// queueSole puts the only task there is into its lane's queue: others may come.
+func (d *Driver) queueSole(l *Lane) {
+	d.sole = nil
+	l.queue = append(l.queue, l.laid)
+}
+
+// dash runs the only task there is by its short way, until something must be waited for or its call is done, and reports whether that is so.
+func (d *Driver) dash(l *Lane) (done bool) {
+	t := l.laid
+	done, err := l.short.run(l, t)
+	switch {
+	case err != nil:
+		d.queueSole(l)
+		d.fail(l.port, err)
+		return true
+	case done:
+		d.sole = nil
+		t.call.end()
+	}
+	return done
 }
 
 func (d *Driver) take() bool { return d.token.CompareAndSwap(false, true) }
@@ -325,11 +359,16 @@ func (d *Driver) attend() {
 func (d *Driver) advance(l *Lane) (moved bool) {
 	moved, err := l.advance()
 	if err != nil {
-		l.port.failed.CompareAndSwap(nil, &failure{err})
-		l.port.end()
+		d.fail(l.port, err)
 		moved = true
 	}
 	return moved
+}
+
+// fail ends a port.
+func (d *Driver) fail(p *Port, err error) {
+	p.failed.CompareAndSwap(nil, &failure{err})
+	p.end()
 }
 
 // pass advances every lane once and reports whether anything moved.

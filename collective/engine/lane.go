@@ -86,11 +86,12 @@ func (l *Lane) open(peer int32) (*link, error) {
 	return k, nil
 }
 
-// begin prepares the first round of the task at the head of the queue.
-func (l *Lane) begin() {
-	t := l.queue[0]
+// begin prepares the first round of a task.
+func (l *Lane) begin(t *Task) {
 	if t.rounds == 1 && l.laid == t {
-		l.base[collective.In], l.base[collective.Out] = t.In, t.Out
+		if l.base[collective.In] != t.In || l.base[collective.Out] != t.Out {
+			l.base[collective.In], l.base[collective.Out] = t.In, t.Out
+		}
 		l.pc, l.drain = 0, 0
 		if t.began++; t.began == 2 {
 			l.short = l.newShort(t)
@@ -124,11 +125,10 @@ func (l *Lane) begin() {
 	}
 	l.lands = len(p.Landings) > 0 && block >= relayFrom
 	l.round = t.First
-	l.beginRound()
+	l.beginRound(t)
 }
 
-func (l *Lane) beginRound() {
-	t := l.queue[0]
+func (l *Lane) beginRound(t *Task) {
 	l.pc, l.drain = 0, 0
 	from, n := t.Layout.Range(l.round)
 	l.shift[collective.Temp] = from * t.Layout.Elem
@@ -200,7 +200,7 @@ func (l *Lane) advance() (moved bool, err error) {
 		moved = true
 		if !last {
 			l.round += t.Stride
-			l.beginRound()
+			l.beginRound(t)
 			continue
 		}
 		if len(l.queue) > 1 {
@@ -209,15 +209,20 @@ func (l *Lane) advance() (moved bool, err error) {
 		l.queue[len(l.queue)-1] = nil
 		l.queue = l.queue[:len(l.queue)-1]
 		if len(l.queue) > 0 {
-			l.begin()
+			l.begin(l.queue[0])
 		} else if l.stride[collective.In] > longBlock {
-			l.base, l.laid = [3]unsafe.Pointer{}, nil
-			l.forget()
-			clear(l.srcs[:cap(l.srcs)])
+			l.letGo()
 		}
 		t.call.taskDone()
 	}
 	return moved, nil
+}
+
+// letGo holds no memory of the task that is done.
+func (l *Lane) letGo() {
+	l.base, l.laid = [3]unsafe.Pointer{}, nil
+	l.forget()
+	clear(l.srcs[:cap(l.srcs)])
 }
 
 // step runs one op if it can.

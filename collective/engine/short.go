@@ -15,6 +15,7 @@ type short struct {
 	views []unsafe.Pointer
 	from  []*link          // of each view
 	srcs  []unsafe.Pointer // of the fold at hand
+	to    []*link          // that it sends to
 }
 
 // shortOp is an op of the plan.
@@ -89,6 +90,10 @@ func (l *Lane) newShort(t *Task) *short {
 		}
 		p.place, p.bytes, p.elems = s.place(l, at), l.size[at.Piece], l.elems[at.Piece]
 	}
+	s.to = s.to[:0]
+	for _, peer := range t.Plan.To {
+		s.to = append(s.to, &l.links[peer])
+	}
 	return s
 }
 
@@ -106,41 +111,61 @@ func (s *short) place(l *Lane, r collective.Ref) place {
 	return place{&l.base[r.Space], int(r.Block)*l.stride[r.Space] + l.at[r.Piece]} // the round, the first, begins where blocks do
 }
 
+// run goes on with the lane's task and reports whether it is done. The lane has no other.
+func (s *short) run(l *Lane, t *Task) (done bool, err error) {
+	l.waits, l.arrival = nil, false
+	if done, err = s.advance(l, t); !done || err != nil {
+		return false, err
+	}
+	for ; l.drain < len(s.to); l.drain++ {
+		k := s.to[l.drain]
+		if n, err := k.stream.Sent(); n < k.sent || err != nil {
+			l.waits = k
+			return false, err
+		}
+	}
+	if l.stride[collective.In] > longBlock {
+		l.letGo()
+	}
+	return true, nil
+}
+
 // advance goes on from the lane's program counter and reports whether it came to the end.
 func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
-	for ; l.pc < len(s.ops); l.pc++ {
-		o := &s.ops[l.pc]
+	ops := s.ops
+	for pc := l.pc; pc < len(ops); pc++ {
+		o := &ops[pc]
 		k := o.link
 		switch o.code {
 		case collective.OpSend:
-			ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes, Shared: o.lends[0] && t.InShared || o.lends[1] && t.OutShared})
+			ok, err := k.stream.Send(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes, Shared: t.InShared && o.lends[0] || t.OutShared && o.lends[1]})
 			if !ok {
-				l.waits = k
+				l.pc, l.waits = pc, k
 				return false, err
 			}
 			k.sent++
 		case collective.OpView:
 			p, err := k.stream.View(t.Tag, o.bytes)
 			if p == nil {
-				l.waits, l.arrival = k, true
+				l.pc, l.waits, l.arrival = pc, k, true
 				return false, err
 			}
 			*o.place.base = p
 		case collective.OpRecv:
 			ok, err := k.stream.Recv(t.Tag, transport.Buf{Ptr: o.place.pointer(), N: o.bytes})
 			if !ok {
-				l.waits, l.arrival = k, true
+				l.pc, l.waits, l.arrival = pc, k, true
 				return false, err
 			}
 		case collective.OpReuse:
 			if n, err := k.stream.Sent(); n < k.sent-o.behind || err != nil {
-				l.waits = k
+				l.pc, l.waits = pc, k
 				return false, err
 			}
 		default:
 			srcs := s.srcs[:len(o.srcs)]
-			for i := range o.srcs {
-				srcs[i] = o.srcs[i].pointer()
+			for i, at := range o.srcs {
+				srcs[i] = at.pointer()
 			}
 			switch dst := o.place.pointer(); {
 			case o.bytes == 0:
@@ -156,5 +181,6 @@ func (s *short) advance(l *Lane, t *Task) (done bool, err error) {
 			}
 		}
 	}
+	l.pc = len(ops)
 	return true, nil
 }

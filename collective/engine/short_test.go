@@ -148,7 +148,7 @@ func TestShortReuse(t *testing.T) {
 		task.call = &c.Call
 		c.Call.reset(port, 1)
 		l.queue = []*Task{task}
-		l.begin()
+		l.begin(task)
 		s := l.newShort(task)
 		done, err := s.advance(l, task)
 		require.NoError(t, err)

@@ -59,7 +59,10 @@ func (c *Call) Done() bool { return c.state.Load() == c.starts|done }
 func (c *Call) Err() error { return c.err }
 
 func (c *Call) reset(p *Port, tasks int) {
-	c.port, c.left, c.err, c.began = p, tasks, nil, time.Time{}
+	c.left = tasks
+	if c.port != p || c.err != nil || !c.began.IsZero() {
+		c.port, c.err, c.began = p, nil, time.Time{}
+	}
 	c.starts += 4
 }
 
@@ -70,6 +73,15 @@ func (c *Call) taskDone() {
 		}
 		c.finish(nil)
 	}
+}
+
+// end is taskDone for the only task of a call whose waiter is who runs it: nobody sleeps on it.
+func (c *Call) end() {
+	if c.Post != nil {
+		c.Post()
+	}
+	c.left = 0
+	c.state.Store(c.starts | done)
 }
 
 // finish ends the call, once.
