@@ -99,8 +99,9 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 						continue
 					}
 					s := slice{mode: m, kind: kind, group: g, dir: b.dir}
-					s.probe = b.exchange(ctx)
+					before := b.exchange(ctx)
 					got, err := p.run(ctx, s)
+					after := b.exchange(ctx)
 					if ctx.Err() != nil {
 						return ctx.Err()
 					}
@@ -108,7 +109,7 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 						log.Printf("%s %s %s %v: %v", p.name, m.name, kind, g.sizes, err)
 					}
 					for _, r := range got {
-						r.Peer, r.Mode, r.Repeat, r.Exchange = p.name, m.name, repeat, s.probe
+						r.Peer, r.Mode, r.Repeat, r.Exchange, r.After = p.name, m.name, repeat, before, after
 						rows = append(rows, r)
 						if err := b.rows.Encode(r); err != nil {
 							return err
@@ -118,12 +119,14 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 			}
 		}
 		if m.name == "shm" || m.name == "tcp" {
+			before := b.exchange(ctx)
 			limits, err := b.limits(ctx)
+			after := b.exchange(ctx)
 			if err != nil {
 				log.Printf("limits: %v", err)
 			}
 			for _, r := range limits {
-				r.Peer, r.Mode, r.Repeat = "limit", m.name, repeat
+				r.Peer, r.Mode, r.Repeat, r.Exchange, r.After = "limit", m.name, repeat, before, after
 				rows = append(rows, r)
 				if err := b.rows.Encode(r); err != nil {
 					return err
@@ -132,6 +135,9 @@ func (b *comparison) run(ctx context.Context, m mode) error {
 		}
 		fmt.Fprintf(os.Stderr, "%s: repeat %d of %d done\n", m.name, repeat+1, b.repeats)
 	}
-	fmt.Print(table(m.name, rows))
+	fmt.Print(table(m.name, m.name, rows, rows))
+	for _, s := range states(rows) {
+		fmt.Print(table(m.name+", "+s.name, m.name, s.rows, rows))
+	}
 	return drawMode(filepath.Join(b.dir, m.name+".svg"), m.name, rows)
 }

@@ -140,5 +140,4 @@ type slice struct {
 	kind  string
 	group group
 	dir   string
-	probe float64
 }

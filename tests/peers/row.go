@@ -20,6 +20,7 @@ type Row struct {
 	Calls    int     `json:"calls"`
 	Repeat   int     `json:"repeat"`
 	Exchange float64 `json:"exchange_us"` // of a cache line each way, just before
+	After    float64 `json:"after_us"`    // and just after
 }
 
 // parseRows reads what the native programs print: kind, bytes, median, 99th percentile, wrong elements, calls.

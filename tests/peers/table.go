@@ -55,11 +55,11 @@ func limit(cells map[place]cell, mode, kind string, bytes int64) (least float64)
 func isOurs(peer string) bool { return strings.HasPrefix(peer, "gccl-") }
 
 // table is what a mode comes to: medians in µs (99th percentile; spread of the repeats), gccl's ratios to the best peer, of medians and of 99th
-// percentiles, and the limit.
-func table(mode string, rows []Row) string {
-	cells := summary(rows)
+// percentiles, and the limit. Rows are those of the state that the title names; where a peer among all rows is not among them nobody is the best.
+func table(title, mode string, rows, all []Row) string {
+	cells, everywhere := summary(rows), summary(all)
 	sizes, kinds, peers := map[int64]bool{}, map[string]bool{}, map[string]bool{}
-	for k := range cells {
+	for k := range everywhere {
 		if !strings.HasPrefix(k.peer, "limit") {
 			sizes[k.bytes], kinds[k.kind], peers[k.peer] = true, true, true
 		}
@@ -67,18 +67,20 @@ func table(mode string, rows []Row) string {
 	names := slices.Sorted(maps.Keys(peers))
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "# %s: median us (p99; slowest/fastest repeat)\n", mode)
+	fmt.Fprintf(w, "# %s: median us (p99; slowest/fastest repeat)\n", title)
 	fmt.Fprintf(w, "kind\tbytes\t%s\tslice/best\talloc/best\tp99 slice/best\tp99 alloc/best\tlimit\talloc/limit\n", strings.Join(names, "\t"))
 	for _, kind := range allKinds {
 		if !kinds[kind] {
 			continue
 		}
 		for _, n := range slices.Sorted(maps.Keys(sizes)) {
-			best, bestP99 := 0.0, 0.0
+			best, bestP99, missing := 0.0, 0.0, false
 			row, measured := []string{kind, fmt.Sprint(n)}, false
 			for _, p := range names {
 				c, ok := cells[place{kind, p, n}]
 				if !ok {
+					_, elsewhere := everywhere[place{kind, p, n}]
+					missing = missing || elsewhere && !isOurs(p)
 					row = append(row, "-")
 					continue
 				}
@@ -93,6 +95,9 @@ func table(mode string, rows []Row) string {
 			}
 			if !measured {
 				continue
+			}
+			if missing {
+				best, bestP99 = 0, 0
 			}
 			p50, p99 := func(c cell) float64 { return c.p50 }, func(c cell) float64 { return c.p99 }
 			of := func(p string, what func(cell) float64, to float64) string {

@@ -35,8 +35,10 @@ func TestTable(t *testing.T) {
 	rows = append(rows, repeats("limit", "sum", 8, 0.1, 10)...)
 	rows = append(rows, repeats("limit", "sum_streaming", 8, 0.3, 10)...)
 	require.Equal(t, cell{1, 10, 3}, summary(rows)[place{"all_reduce", "openmpi", 8}])
-	got := table("shm", rows)
+	got := table("shm", "shm", rows, rows)
 	require.Regexp(t, `all_reduce +8 +0.4 \(4; 3.00\) +0.5 \(10; 3.00\) +2 \(4; 3.00\) +1 \(10; 3.00\) +0.50 +0.40 +2.50 +1.00 +0.2 +2.00\n`, got)
+	got = table("near", "shm", rows[3:], rows)
+	require.Regexp(t, `# near: .*\n.*\nall_reduce +8 +0.4 \(4; 3.00\) +0.5 \(10; 3.00\) +2 \(4; 3.00\) +- +- +- +- +- +0.2 +2.00\n`, got, "the other peer has no slice there")
 	path := filepath.Join(t.TempDir(), "shm.svg")
 	require.NoError(t, drawMode(path, "shm", rows))
 	picture, err := os.ReadFile(path)
@@ -44,6 +46,18 @@ func TestTable(t *testing.T) {
 	for _, words := range []string{"gccl-alloc", "openmpi", "limit", "shm all reduce"} {
 		require.Contains(t, string(picture), words)
 	}
+}
+
+// Slices are told apart by how long a line took before and after; what changed in between counts for neither.
+func TestStates(t *testing.T) {
+	row := func(peer string, before, after float64) Row {
+		return Row{Peer: peer, Kind: "all_reduce", Bytes: 8, Exchange: before, After: after}
+	}
+	require.Empty(t, states([]Row{row("a", 0.1, 0.12), row("b", 0.13, 0.19)}))
+	got := states([]Row{row("a", 0.1, 0.12), row("a", 0.12, 0.5), row("b", 0.6, 0.5), row("b", 0.13, 0.12), row("c", 0.5, 0.1), row("d", 0, 0.1)})
+	require.Len(t, got, 2)
+	require.Equal(t, []Row{row("a", 0.1, 0.12), row("b", 0.13, 0.12)}, got[0].rows)
+	require.Equal(t, []Row{row("b", 0.6, 0.5)}, got[1].rows)
 }
 
 func TestSizesThatBlocksDivide(t *testing.T) {
@@ -74,6 +88,7 @@ func TestCoresFirst(t *testing.T) {
 }
 
 func TestTableHasNoLineWithoutFigures(t *testing.T) {
-	got := table("crowded", append(repeats("openmpi", "all_reduce", 8, 1, 1), repeats("openmpi", "all_gather", 64, 1, 1)...))
+	rows := append(repeats("openmpi", "all_reduce", 8, 1, 1), repeats("openmpi", "all_gather", 64, 1, 1)...)
+	got := table("crowded", "crowded", rows, rows)
 	require.Equal(t, 4, strings.Count(got, "\n"), "a title, a head, and a line for each: %s", got)
 }
