@@ -44,7 +44,7 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if p := c.hot.Load(); p != nil && c.again(p, call) && c.repeat(p, call) {
+	if p := c.hot.Load(); p != nil && c.repeat(p, call) {
 		r, seq := &c.own, c.own.seq
 		if r.Call.Wait(ctx, true) != nil {
 			return r.outcome()
@@ -275,19 +275,33 @@ func (c *Comm) again(p *prepared, call *Call) bool {
 }
 
 // repeat begins a call that is as the last one was and right, if nothing keeps the caller from driving it at once, and reports whether it did:
-// then Wait of our own run, which holds, comes next. It is the part of launch that the next of many equal calls needs.
+// then Wait of our own run, which holds, comes next. It is the part of launch that the next of many equal calls needs, and what other
+// ranks need not wait for comes when they have got what they wait for.
 func (c *Comm) repeat(p *prepared, call *Call) bool {
 	r := &c.own
 	c.mu.Lock()
-	if c.failed.Load() != nil || !c.port.Hold() {
+	same := r.prepared == p && r.same(call)
+	if !same && !c.again(p, call) || c.failed.Load() != nil || !c.port.Hold() {
 		c.mu.Unlock()
 		return false
 	}
-	r.fill(p, call)
-	c.enter(r, p)
+	if !same || r.elapsed != 0 {
+		r.fill(p, call)
+	}
+	c.number(r, p)
 	c.port.StartHeld(&r.Call, 0, r.tasks...)
+	c.remember(r, p)
 	c.mu.Unlock()
 	return true
+}
+
+// same reports whether a call has the very arguments of the run's last one, and nothing needs to be found out again.
+func (r *run) same(call *Call) bool {
+	is := &r.call
+	return call.Src.Ptr == is.Src.Ptr && call.Dst.Ptr == is.Dst.Ptr && call.Src.Bytes == is.Src.Bytes && call.Dst.Bytes == is.Dst.Bytes &&
+		call.Count == is.Count && call.Kind == is.Kind && call.DType == is.DType && call.RedOp == is.RedOp && call.Root == is.Root &&
+		call.Algorithm == is.Algorithm && call.Comm == is.Comm && call.Src.Device == is.Src.Device && call.Dst.Device == is.Dst.Device &&
+		!call.Factor.Set && call.Factor.At == nil && r.prepared.small
 }
 
 // launch gives a call that is right to the engine.
@@ -305,7 +319,8 @@ func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool,
 		r = c.idle(call)
 	}
 	r.fill(p, call)
-	c.enter(r, p)
+	c.number(r, p)
+	c.remember(r, p)
 	switch {
 	case holds:
 		c.port.StartHeld(&r.Call, 0, r.tasks...)
@@ -318,16 +333,20 @@ func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool,
 	return r, holds, nil
 }
 
-// enter gives a run the next number. The communicator's lock is held.
-func (c *Comm) enter(r *run, p *prepared) {
-	c.count(p.src, p.dst)
+// number gives a run the next number. The communicator's lock is held.
+func (c *Comm) number(r *run, p *prepared) {
 	c.seq++
 	r.seq = c.seq
-	c.recent[r.seq%remembered] = entry{r.seq, p, r}
 	tag := p.digest ^ uint32(r.seq)*0x9e3779b1
 	for i := range r.parts {
 		r.parts[i].Tag = tag
 	}
+}
+
+// remember takes note of a run that has a number, for ranks that ask. The communicator's lock is held, and was since it got it.
+func (c *Comm) remember(r *run, p *prepared) {
+	c.count(p.src, p.dst)
+	c.recent[r.seq%remembered] = entry{r.seq, p, r}
 }
 
 // count counts a call. The communicator's lock is held.
@@ -349,14 +368,9 @@ func (r *run) fill(p *prepared, call *Call) {
 	if r.elapsed != 0 {
 		r.nextLook, r.elapsed = firstLook, 0
 	}
-	alike := r.prepared == p && p.alike // to its last call
-	var inShared, outShared bool
-	if p.src >= sharedFrom || p.dst >= sharedFrom {
-		inShared, outShared = r.comm.shared(call.Src.Ptr, p.src), r.comm.shared(call.Dst.Ptr, p.dst)
-	} else if alike && r.call.Src.Ptr == call.Src.Ptr && r.call.Dst.Ptr == call.Dst.Ptr && r.call.Src.Bytes == call.Src.Bytes && r.call.Dst.Bytes == call.Dst.Bytes {
-		return
-	}
-	if alike {
+	inShared := p.src >= sharedFrom && r.comm.shared(call.Src.Ptr, p.src)
+	outShared := p.dst >= sharedFrom && r.comm.shared(call.Dst.Ptr, p.dst)
+	if r.prepared == p && p.alike {
 		r.call.Src, r.call.Dst = call.Src, call.Dst
 		for i := range r.parts {
 			t := &r.parts[i]

@@ -42,6 +42,7 @@ type prepared struct {
 	outs   int                                            // elements that post runs over
 	apart  uintptr                                        // in place, how far Src is behind Dst
 	alike  bool                                           // calls differ in nothing but their memory
+	small  bool                                           // … and that is not worth a look where it lies, for it is copied anyway
 }
 
 // maxPlanBytes and maxPrepared bound what a communicator keeps: the hot path needs one of each.
@@ -143,6 +144,7 @@ func (c *Comm) prepare(sig signature, call *Call) (*prepared, error) {
 	p.outs = sig.count
 	p.apart = c.apart(call)
 	p.alike = p.post == nil && !p.scaled
+	p.small = p.alike && p.src < sharedFrom && p.dst < sharedFrom
 	p.digest = p.sum()
 	if len(pc.prepared) >= maxPrepared || pc.prepared == nil {
 		pc.prepared = map[signature]*prepared{}

@@ -15,7 +15,8 @@ type short struct {
 	views []unsafe.Pointer
 	from  []*link          // of each view
 	srcs  []unsafe.Pointer // of the fold at hand
-	to    []*link          // that it sends to
+	to    []*link          // that it sends to,
+	sends int              // and how many ops there are up to the last of these
 }
 
 // shortOp is an op of the plan.
@@ -50,6 +51,7 @@ func (l *Lane) newShort(t *Task) *short {
 		}
 	}
 	s := &l.made
+	s.to, s.sends = s.to[:0], 0
 	s.ops = slices.Grow(s.ops[:0], len(l.ops))[:len(l.ops)]
 	s.views = slices.Grow(s.views[:0], t.Plan.Views)[:t.Plan.Views]
 	s.from = slices.Grow(s.from[:0], t.Plan.Views)[:t.Plan.Views]
@@ -66,7 +68,7 @@ func (l *Lane) newShort(t *Task) *short {
 		at := o.Dst
 		switch o.Code {
 		case collective.OpSend:
-			at = srcs[0]
+			at, s.sends = srcs[0], i+1
 			switch {
 			case at.Flags&collective.Lend == 0:
 			case at.Space == collective.In:
@@ -90,7 +92,6 @@ func (l *Lane) newShort(t *Task) *short {
 		}
 		p.place, p.bytes, p.elems = s.place(l, at), l.size[at.Piece], l.elems[at.Piece]
 	}
-	s.to = s.to[:0]
 	for _, peer := range t.Plan.To {
 		s.to = append(s.to, &l.links[peer])
 	}
@@ -114,15 +115,21 @@ func (s *short) place(l *Lane, r collective.Ref) place {
 // run goes on with the lane's task and reports whether it is done. The lane has no other.
 func (s *short) run(l *Lane, t *Task) (done bool, err error) {
 	l.waits, l.arrival = nil, false
-	if done, err = s.advance(l, t); !done || err != nil {
+	if done, err = s.advance(l, t); err != nil || l.pc < s.sends {
 		return false, err
 	}
+	// If something is waited for there is time now to see what became of what we sent.
 	for ; l.drain < len(s.to); l.drain++ {
 		k := s.to[l.drain]
 		if n, err := k.stream.Sent(); n < k.sent || err != nil {
-			l.waits = k
+			if done {
+				l.waits = k
+			}
 			return false, err
 		}
+	}
+	if !done {
+		return false, nil
 	}
 	if l.stride[collective.In] > longBlock {
 		l.letGo()
