@@ -300,7 +300,7 @@ func (r *run) same(call *Call) bool {
 	is := &r.call
 	return call.Src.Ptr == is.Src.Ptr && call.Dst.Ptr == is.Dst.Ptr && call.Src.Bytes == is.Src.Bytes && call.Dst.Bytes == is.Dst.Bytes &&
 		call.Count == is.Count && call.Kind == is.Kind && call.DType == is.DType && call.RedOp == is.RedOp && call.Root == is.Root &&
-		call.Algorithm == is.Algorithm && call.Comm == is.Comm && call.Src.Device == is.Src.Device && call.Dst.Device == is.Dst.Device &&
+		call.Algorithm == is.Algorithm && call.Comm == is.Comm && call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
 		!call.Factor.Set && call.Factor.At == nil && r.prepared.small
 }
 
