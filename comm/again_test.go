@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +42,26 @@ func TestSameCallWithWrongMemory(t *testing.T) {
 				t.Errorf("rank %d: %s is taken", r, name)
 			} else if name != "a GPU's" {
 				require.ErrorIs(t, err, comm.ErrArgument, name)
+			}
+		}
+	})
+}
+
+// Calls of a Group, whose runs serve one call after the other, are each waited for.
+func TestGroupWaitsForEachCall(t *testing.T) {
+	comms := world(t, 2, transports()["shm"])
+	each(2, func(r int) {
+		sum := make([]float32, 16)
+		for i := range 100 {
+			one := make([]float32, 16)
+			one[3] = float32(i)
+			if r == 1 && i%20 == 10 {
+				time.Sleep(2 * time.Millisecond)
+			}
+			err := comm.Group(background, comm.Call{Comm: comms[r], Kind: comm.KindAllReduce, Src: kernels.MemOf(one), Dst: kernels.MemOf(sum), Count: 16, DType: kernels.Float32})
+			if err != nil || sum[3] != float32(2*i) {
+				t.Errorf("rank %d, call %d: %v, error %v", r, i, sum, err)
+				return
 			}
 		}
 	})

@@ -36,10 +36,11 @@ func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
 	if d.IsHost() {
 		return c.Alloc(n)
 	}
-	if own := c.family.device; own == nil || own.Device.Device() != d {
+	own := c.family.gpu()
+	if own == nil || own.Device.Device() != d {
 		return kernels.Mem{}, argument("Alloc of %d bytes on %v, which is not Config.Device (%v)", n, d, c.family.cfg.Device)
 	}
-	m, err := c.family.device.Alloc(n)
+	m, err := own.Alloc(n)
 	if err != nil {
 		err = fmt.Errorf("comm %s: %w", c.name(), err)
 	}
@@ -48,7 +49,7 @@ func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
 
 // Free gives back what Alloc or AllocOn returned, once no call uses it.
 func (c *Comm) Free(m kernels.Mem) error {
-	if own := c.family.device; !m.Device.IsHost() {
+	if own := c.family.gpu(); !m.Device.IsHost() {
 		if own == nil || own.Device.Device() != m.Device {
 			return argument("Free of memory on %v, which is not Config.Device (%v)", m.Device, c.family.cfg.Device)
 		}
@@ -82,7 +83,7 @@ func AllocSlice[T kernels.Number](c *Comm, n int) ([]T, error) {
 
 // allocator is who gives out memory, or nil: the first endpoint that can, before which no other's messages need copies.
 func (f *family) allocator() transport.Allocator {
-	for _, e := range f.endpoints {
+	for _, e := range f.live() {
 		if a, ok := e.(transport.Allocator); ok {
 			return a
 		}
@@ -97,7 +98,7 @@ type registrations map[unsafe.Pointer][]transport.Region
 func (f *family) register(by transport.Allocator, m kernels.Mem) {
 	page := int64(os.Getpagesize())
 	m.Bytes = (max(m.Bytes, 1) + page - 1) / page * page
-	for _, e := range f.endpoints {
+	for _, e := range f.live() {
 		r, ok := e.(transport.Registrar)
 		if !ok || e == by.(transport.Endpoint) {
 			continue
@@ -108,7 +109,7 @@ func (f *family) register(by transport.Allocator, m kernels.Mem) {
 			continue
 		}
 		f.mu.Lock()
-		closed := f.closed
+		closed := f.closed.Load()
 		if f.regions == nil {
 			f.regions = registrations{}
 		}

@@ -365,6 +365,7 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 
 // fill makes one task for each lane, along the order of its channel.
 func (r *run) fill(p *prepared, call *Call) {
+	r.started, r.lane = true, -1
 	if r.elapsed != 0 {
 		r.nextLook, r.elapsed = firstLook, 0
 	}
@@ -378,7 +379,6 @@ func (r *run) fill(p *prepared, call *Call) {
 		}
 		return
 	}
-	r.started, r.lane = true, -1
 	r.call, r.prepared = *call, p
 	if cap(r.parts) < p.lanes {
 		r.parts, r.tasks = make([]engine.Task, p.lanes), make([]*engine.Task, p.lanes)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gccl-project/gccl/bootstrap"
@@ -43,7 +44,7 @@ type family struct {
 	mu      sync.Mutex // guards what follows
 	refs    int
 	regions registrations // of what Alloc returned
-	closed  bool          // there will be no more
+	closed  atomic.Bool   // there will be no more
 }
 
 // newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers.
@@ -273,6 +274,22 @@ func (f *family) place() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
+// live has the endpoints until the last communicator is closed; they are themselves safe for who still uses one then.
+func (f *family) live() []transport.Endpoint {
+	if f.closed.Load() {
+		return nil
+	}
+	return f.endpoints
+}
+
+// gpu is the one of Config.Device until then, or nil.
+func (f *family) gpu() *opened {
+	if f.closed.Load() {
+		return nil
+	}
+	return f.device
+}
+
 func (f *family) byName(name string) transport.Endpoint {
 	for _, e := range f.endpoints {
 		if e.Name() == name {
@@ -302,12 +319,13 @@ func (f *family) drop() error {
 
 func (f *family) close() error {
 	var errs []error
+	f.closed.Store(true)
 	for _, e := range f.endpoints {
 		f.driver.Detach(e)
 	}
 	f.mu.Lock()
 	regions := f.regions
-	f.regions, f.closed = nil, true
+	f.regions = nil
 	f.mu.Unlock()
 	for _, of := range regions { // before the memory goes
 		for _, r := range of {
@@ -317,8 +335,6 @@ func (f *family) close() error {
 	for _, e := range f.endpoints {
 		errs = append(errs, e.Close())
 	}
-	f.endpoints = nil
 	errs = append(errs, f.device.drop())
-	f.device = nil
 	return errors.Join(errs...)
 }

@@ -118,7 +118,7 @@ func (c *Comm) Stats() Stats {
 	c.plans.mu.Lock()
 	s.PlanBytes = c.plans.bytes
 	c.plans.mu.Unlock()
-	for _, e := range c.family.endpoints {
+	for _, e := range c.family.live() {
 		s.Transports[e.Name()] = e.Stats()
 	}
 	return s
