@@ -98,7 +98,7 @@ type registrations map[unsafe.Pointer][]transport.Region
 func (f *family) register(by transport.Allocator, m kernels.Mem) {
 	page := int64(os.Getpagesize())
 	m.Bytes = (max(m.Bytes, 1) + page - 1) / page * page
-	for _, e := range f.live() {
+	for _, e := range f.endpoints {
 		r, ok := e.(transport.Registrar)
 		if !ok || e == by.(transport.Endpoint) {
 			continue

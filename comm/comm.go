@@ -28,10 +28,10 @@ type Comm struct {
 	family  *family
 	session bootstrap.Session // nil alone
 
-	port  *engine.Port
-	spare [2]atomic.Pointer[run]   // runs that are done, for calls that come: an exchange is two
-	own   run                      // of calls that hold the driver's token: see launch
-	hot   atomic.Pointer[prepared] // of the last collective
+	port     *engine.Port
+	spare    [2]atomic.Pointer[run] // runs that are done, for calls that come: an exchange is two
+	regulars [regulars]regular
+	turn     int // which of them gives way next
 	// … on device memory, of which no more is prepared than what other ranks are told
 	hotOnDevice atomic.Pointer[prepared]
 	plans       planCache
@@ -123,7 +123,9 @@ func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *
 	if c.lineup.hosts == nil && f.within != nil {
 		c.model = *f.within
 	}
-	c.own.comm, c.own.nextLook = c, firstLook
+	for i := range c.regulars {
+		c.regulars[i].run = run{comm: c, regular: true, nextLook: firstLook}
+	}
 	c.life, c.kill = context.WithCancel(context.Background())
 	f.hold()
 	if len(world) == 1 {

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -27,7 +28,8 @@ type run struct {
 	ticket   gpu.Ticket    // of a call on device memory
 	queued   bool          // it has a ticket
 	prepared *prepared
-	lane     int // of a pair; -1: a collective
+	lane     int  // of a pair; -1: a collective
+	regular  bool // the communicator's for such calls
 	nextLook time.Duration
 	timer    *time.Timer // of waiting for a call on device memory
 	elapsed  time.Duration
@@ -44,8 +46,13 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if p := c.hot.Load(); p != nil && c.repeat(p, call) {
-		r, seq := &c.own, c.own.seq
+	for i := range c.regulars {
+		g := &c.regulars[i]
+		p := g.prepared.Load()
+		if p == nil || p.kind != call.Kind || p.count != call.Count || !c.repeat(g, p, call) {
+			continue
+		}
+		r, seq := &g.run, g.run.seq
 		if r.Call.Wait(ctx, true) != nil {
 			return r.outcome()
 		}
@@ -103,7 +110,7 @@ func (r *run) finish(ctx context.Context, holds bool) error {
 	if bytes > longBuffers {
 		c.forget(r, seq)
 	}
-	if r != &c.own {
+	if !r.regular {
 		c.keep(r)
 	}
 	return nil
@@ -219,8 +226,10 @@ const (
 // start checks the call and gives it to the engine; what one rank or no element makes trivial is done at once. Of a caller that
 // waits, holds is for engine.Call.Wait. It does not keep call.
 func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
-	if p := c.hot.Load(); p != nil && c.again(p, call) {
-		return c.launch(p, call, then)
+	for i := range c.regulars {
+		if p := c.regulars[i].prepared.Load(); p != nil && c.again(p, call) {
+			return c.launch(p, call, then)
+		}
 	}
 	r = c.idle(call)
 	own := &r.call
@@ -228,8 +237,7 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
 	}
 	if own.Kind.pointToPoint() {
-		holds, err = c.startPair(r, then)
-		return r, holds, err
+		return c.startPair(r, then)
 	}
 	if !own.Src.Device.IsHost() || !own.Dst.Device.IsHost() {
 		return r, false, c.startOnDevice(r)
@@ -251,13 +259,35 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	if c.port == nil || p.count == 0 && p.kind != KindBarrier {
 		return r, false, r.trivial(p)
 	}
-	c.hot.Store(p)
 	r.forget()
 	c.keep(r)
 	return c.launch(p, call, then)
 }
 
-// again reports whether a call is as the last one was, and right: so are most, and they need no more checks.
+// regulars is how many collectives a communicator knows by heart: programs make some few by turns.
+const regulars = 4
+
+// regular is a collective that was made lately, and the run of such calls by callers who drive them at once. The run belongs to whoever holds the
+// communicator's lock and the driver's token: its call is done when it gives the token back.
+type regular struct {
+	prepared atomic.Pointer[prepared]
+	run      run
+}
+
+// regular is where calls like p are known, in the place of what was learnt longest ago. The communicator's lock is held.
+func (c *Comm) regular(p *prepared) *regular {
+	for i := range c.regulars {
+		if g := &c.regulars[i]; g.prepared.Load() == p {
+			return g
+		}
+	}
+	g := &c.regulars[c.turn]
+	c.turn = (c.turn + 1) % regulars
+	g.prepared.Store(p)
+	return g
+}
+
+// again reports whether a call is as one before was, and right: so are most, and they need no more checks.
 func (c *Comm) again(p *prepared, call *Call) bool {
 	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.RedOp || p.root != call.Root ||
 		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
@@ -274,14 +304,14 @@ func (c *Comm) again(p *prepared, call *Call) bool {
 	return src-dst >= uintptr(p.dst) && dst-src >= uintptr(p.src) // each begins behind the other, or so far before it that this wraps
 }
 
-// repeat begins a call that is as the last one was and right, if nothing keeps the caller from driving it at once, and reports whether it did:
-// then Wait of our own run, which holds, comes next. It is the part of launch that the next of many equal calls needs, and what other
+// repeat begins a call that is as a regular one and right, if nothing keeps the caller from driving it at once, and reports whether it did:
+// then Wait of the regular's run, which holds, comes next. It is the part of launch that the next of many equal calls needs, and what other
 // ranks need not wait for comes when they have got what they wait for.
-func (c *Comm) repeat(p *prepared, call *Call) bool {
-	r := &c.own
+func (c *Comm) repeat(g *regular, p *prepared, call *Call) bool {
+	r := &g.run
 	c.mu.Lock()
 	same := r.prepared == p && r.same(call)
-	if !same && !c.again(p, call) || c.failed.Load() != nil || !c.port.Hold() {
+	if g.prepared.Load() != p || !same && !c.again(p, call) || c.failed.Load() != nil || !c.port.Hold() {
 		c.mu.Unlock()
 		return false
 	}
@@ -313,8 +343,9 @@ func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool,
 		c.mu.Unlock()
 		return r, false, r.outcome()
 	}
+	g := c.regular(p)
 	if holds = then == waits && c.port.Hold(); holds {
-		r = &c.own
+		r = &g.run
 	} else {
 		r = c.idle(call)
 	}

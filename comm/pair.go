@@ -16,6 +16,7 @@ type pair struct {
 	seq      [2]uint64
 	recent   [2][remembered]entry
 	prepared [2]*prepared // the last ones
+	regulars [2]run       // of callers who drive their messages at once; like a regular's, of whoever holds lock and token
 }
 
 // Lanes of a pair.
@@ -77,23 +78,23 @@ func (m *portMap) all() map[int]*engine.Port {
 	return maps.Clone(m.ports)
 }
 
-// startPair checks a Send or Recv and gives it to the engine.
-func (c *Comm) startPair(r *run, then intent) (holds bool, err error) {
+// startPair checks a Send or Recv and gives it to the engine: the run's, or the pair's regular one if the caller drives it at once.
+func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 	call := &r.call
 	if err := c.checkShape(call); err != nil {
-		return false, err
+		return r, false, err
 	}
 	src, dst, err := c.sizes(call)
 	if err != nil {
-		return false, err
+		return r, false, err
 	}
 	if err := c.checkMemory(call, src, dst, false); err != nil {
-		return false, err
+		return r, false, err
 	}
 	onDevice := !call.memory().Device.IsHost()
 	if onDevice {
 		if err := c.checkDevice(call); err != nil {
-			return false, err
+			return r, false, err
 		}
 	}
 	lane := sending
@@ -107,48 +108,58 @@ func (c *Comm) startPair(r *run, then intent) (holds bool, err error) {
 	r.seq = p.seq[lane]
 	if c.reason() != nil {
 		c.mu.Unlock()
-		return false, r.outcome()
+		return r, false, r.outcome()
 	}
-	is := p.prepared[lane]
-	if is == nil || is.dtype != call.DType || is.count != call.Count {
-		is = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
-		is.digest = is.sum()
-		p.prepared[lane] = is
+	like := p.prepared[lane]
+	if like == nil || like.dtype != call.DType || like.count != call.Count {
+		like = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
+		like.digest = like.sum()
+		p.prepared[lane] = like
 	}
-	r.prepared, r.lane = is, lane
+	again := false
+	if holds = then == waits && p.port != nil && !onDevice && p.port.Hold(); holds {
+		own := &p.regulars[lane]
+		again = own.prepared == like
+		own.comm, own.call, own.seq, own.regular, own.nextLook, own.elapsed = c, r.call, r.seq, true, firstLook, 0
+		c.keep(r)
+		r, call = own, &own.call
+	}
+	r.prepared, r.lane = like, lane
 	if onDevice {
 		err := c.postOnDevice(r)
 		c.mu.Unlock()
 		if err != nil {
 			c.fail(err) // another rank has given up
-			return false, r.outcome()
+			return r, false, r.outcome()
 		}
-		return false, nil
+		return r, false, nil
 	}
 	defer c.mu.Unlock()
 	if call.Peer == c.rank {
-		return false, c.startSelf(r)
+		return r, false, c.startSelf(r)
 	}
 	p.recent[lane][r.seq%remembered] = entry{r.seq, r.prepared, r}
-	elem := call.DType.Size()
-	r.parts = append(r.parts[:0], engine.Task{
-		Plan:   pairPlans[lane],
-		Layout: collective.Layout{Count: call.Count, Elem: elem, Round: max(1, c.family.model.Piece/elem), Pieces: 1},
-		Stride: 1,
-		Tag:    is.digest ^ uint32(r.seq)*0x9e3779b1,
-		In:     call.Src.Ptr, Out: call.Dst.Ptr,
-		InShared: src >= sharedFrom && c.shared(call.Src.Ptr, src),
-	})
-	r.tasks = append(r.tasks[:0], &r.parts[0])
-	r.Call.Note, r.Call.Post = r, nil
-	r.started = true
-	switch then {
-	case waits:
-		return p.port.TryStart(&r.Call, lane, r.tasks...), nil
-	case gathers:
-		p.port.Begin(&r.Call, lane, r.tasks...)
-	default:
-		p.port.Start(&r.Call, lane, r.tasks...)
+	if !again {
+		elem := call.DType.Size()
+		r.parts = append(r.parts[:0], engine.Task{
+			Plan:   pairPlans[lane],
+			Layout: collective.Layout{Count: call.Count, Elem: elem, Round: max(1, c.family.model.Piece/elem), Pieces: 1},
+			Stride: 1,
+		})
+		r.tasks = append(r.tasks[:0], &r.parts[0])
+		r.Call.Note, r.Call.Post = r, nil
+		r.started = true
 	}
-	return false, nil
+	t := &r.parts[0]
+	t.Tag = like.digest ^ uint32(r.seq)*0x9e3779b1
+	t.In, t.Out, t.InShared = call.Src.Ptr, call.Dst.Ptr, src >= sharedFrom && c.shared(call.Src.Ptr, src)
+	switch {
+	case holds:
+		p.port.StartHeld(&r.Call, lane, r.tasks...)
+	case then == leaves:
+		p.port.Start(&r.Call, lane, r.tasks...)
+	default:
+		p.port.Begin(&r.Call, lane, r.tasks...)
+	}
+	return r, holds, nil
 }

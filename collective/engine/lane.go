@@ -22,8 +22,9 @@ type Lane struct {
 	active bool    // listed in the driver
 
 	laid  *Task  // whose plan and layout what follows was last made for
-	short *short // of laid, from its second call on, in made; nil: there is none
-	made  short
+	short *short // of laid, from its second call on, in kept; nil: there is none
+	kept  [keptShorts]short
+	uses  uint64 // of kept, so that what was used longest ago gives way
 	ops   []collective.Op
 	pc    int
 	round int // of the running task
@@ -88,13 +89,15 @@ func (l *Lane) open(peer int32) (*link, error) {
 
 // begin prepares the first round of a task.
 func (l *Lane) begin(t *Task) {
-	if t.rounds == 1 && l.laid == t {
+	if t.rounds == 1 && (l.laid == t || l.recall(t)) {
 		if l.base[collective.In] != t.In || l.base[collective.Out] != t.Out {
 			l.base[collective.In], l.base[collective.Out] = t.In, t.Out
 		}
 		l.pc, l.drain = 0, 0
-		if t.began++; t.began == 2 {
-			l.short = l.newShort(t)
+		if l.short == nil {
+			if t.began++; t.began == 2 {
+				l.short = l.newShort(t)
+			}
 		}
 		if l.lands {
 			l.offer(t)
@@ -102,7 +105,10 @@ func (l *Lane) begin(t *Task) {
 		return
 	}
 	p := t.Plan
-	t.rounds, t.began = t.Layout.Rounds(), 1
+	if t.rounds == 0 {
+		t.rounds, t.began = t.Layout.Rounds(), 0
+	}
+	t.began++
 	l.laid = t
 	l.forget()
 	l.ops = p.Linear()
@@ -126,6 +132,9 @@ func (l *Lane) begin(t *Task) {
 	l.lands = len(p.Landings) > 0 && block >= relayFrom
 	l.round = t.First
 	l.beginRound(t)
+	if t.began > 1 {
+		l.short = l.newShort(t)
+	}
 }
 
 func (l *Lane) beginRound(t *Task) {

@@ -11,6 +11,11 @@ import (
 // short is a task of one round of few bytes whose ops are resolved: links, lengths and places in the buffers are known. Of such calls, finding out op by op
 // where everything is takes longer than doing it; so a lane finds out once for a task and its later calls.
 type short struct {
+	lane   *Lane
+	task   *Task  // whose it is, while it is kept
+	used   uint64 // when the lane last came to it from another
+	stride int    // bytes of a block of its input
+
 	ops   []shortOp
 	views []unsafe.Pointer
 	from  []*link          // of each view
@@ -40,7 +45,11 @@ type place struct {
 
 func (p *place) pointer() unsafe.Pointer { return unsafe.Add(*p.base, p.at) }
 
-// newShort is the short way through a task that the lane has begun, or nil. It takes the place of the one before, and its memory.
+// keptShorts is how many tasks' short ways a lane knows: programs make some few short calls by turns.
+const keptShorts = 4
+
+// newShort is the short way through a task that the lane has begun, or nil. It takes the place of the task's last one or of another's that has been there
+// for long, and its memory.
 func (l *Lane) newShort(t *Task) *short {
 	if t.rounds != 1 || t.PreMul != nil || l.cold {
 		return nil
@@ -50,7 +59,17 @@ func (l *Lane) newShort(t *Task) *short {
 			return nil
 		}
 	}
-	s := &l.made
+	s := t.short
+	if s == nil || s.task != t || s.lane != l {
+		s = &l.kept[0]
+		for i := range l.kept { // whose use is the longest ago
+			if k := &l.kept[i]; k.used < s.used {
+				s = k
+			}
+		}
+	}
+	l.uses++
+	s.used, s.lane, s.task, s.stride = l.uses, l, nil, l.stride[collective.In]
 	s.to, s.sends = s.to[:0], 0
 	s.ops = slices.Grow(s.ops[:0], len(l.ops))[:len(l.ops)]
 	s.views = slices.Grow(s.views[:0], t.Plan.Views)[:t.Plan.Views]
@@ -95,14 +114,33 @@ func (l *Lane) newShort(t *Task) *short {
 	for _, peer := range t.Plan.To {
 		s.to = append(s.to, &l.links[peer])
 	}
+	if !l.lands && s.stride <= longBlock {
+		s.task, t.short = t, s
+	}
 	return s
+}
+
+// recall goes back to a task whose short way the lane still knows, and reports whether it does.
+func (l *Lane) recall(t *Task) bool {
+	s := t.short
+	if s == nil || s.task != t || s.lane != l {
+		return false
+	}
+	l.uses++
+	s.used = l.uses
+	l.laid, l.short, l.ops, l.round, l.lands = t, s, t.Plan.Linear(), t.First, false
+	l.stride[collective.In] = s.stride
+	l.base[collective.Temp] = unsafe.Pointer(unsafe.SliceData(l.temp))
+	return true
 }
 
 // forget ends the short way, and holds none of the memory that its calls were about.
 func (l *Lane) forget() {
+	if s := l.short; s != nil {
+		clear(s.views)
+		clear(s.srcs[:cap(s.srcs)])
+	}
 	l.short = nil
-	clear(l.made.views)
-	clear(l.made.srcs[:cap(l.made.srcs)])
 }
 
 func (s *short) place(l *Lane, r collective.Ref) place {

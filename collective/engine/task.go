@@ -25,8 +25,9 @@ type Task struct {
 	Factor float64
 
 	call   *Call
-	rounds int // of Layout, once a lane has begun the task
-	began  int // how often the lane did, if it ran no other in between
+	rounds int    // of Layout, once a lane has begun the task
+	began  int    // how often the lane did, until it knew a short way or knew that there is none
+	short  *short // its way, as long as that is its own
 }
 
 // Call is what is waited for: a number of tasks of one port. The zero value is ready for use, and may be used
