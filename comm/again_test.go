@@ -1,6 +1,7 @@
 package comm_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -65,4 +66,28 @@ func TestGroupWaitsForEachCall(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Equal calls may come from any goroutine: whoever gets the driver next may have begun one on the run of a call that is just over.
+func TestCallersByTheDozen(t *testing.T) {
+	for _, name := range []string{"shm", "mem"} {
+		comms := world(t, 2, transports()[name])
+		each(2, func(r int) {
+			var callers sync.WaitGroup
+			for range 8 {
+				callers.Go(func() {
+					one, sum := make([]float32, 16), make([]float32, 16)
+					for i := range 1000 {
+						one[3] = 1
+						if err := comm.AllReduce(background, comms[r], sum, one, kernels.Sum); err != nil || sum[3] != 2 {
+							t.Errorf("%s: rank %d, call %d: %v, error %v", name, r, i, sum, err)
+							return
+						}
+						sum[3] = 0
+					}
+				})
+			}
+			callers.Wait()
+		})
+	}
 }

@@ -56,7 +56,7 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 		if r.Call.Wait(ctx, true) != nil {
 			return r.outcome()
 		}
-		if p.src+p.dst > longBuffers {
+		if call.Src.Bytes+call.Dst.Bytes > longBuffers {
 			c.forget(r, seq)
 		}
 		return nil
@@ -103,7 +103,7 @@ const longBuffers = 64 << 10
 
 // finish is wait for a run that nobody keeps: it serves another call.
 func (r *run) finish(ctx context.Context, holds bool) error {
-	c, seq, bytes := r.comm, r.seq, r.call.Src.Bytes+r.call.Dst.Bytes // a run that holds is the next call's once wait returns
+	c, seq, bytes := r.comm, r.seq, r.call.Src.Bytes+r.call.Dst.Bytes // a run that holds is the next call's once the token is given back
 	if err := r.wait(ctx, holds); err != nil || r.matched != nil {
 		return err
 	}
@@ -311,7 +311,12 @@ func (c *Comm) repeat(g *regular, p *prepared, call *Call) bool {
 	r := &g.run
 	c.mu.Lock()
 	same := r.prepared == p && r.same(call)
-	if g.prepared.Load() != p || !same && !c.again(p, call) || c.failed.Load() != nil || !c.port.Hold() {
+	if g.prepared.Load() != p || !same && !c.again(p, call) || !c.port.Hold() {
+		c.mu.Unlock()
+		return false
+	}
+	if c.failed.Load() != nil { // asked under the token: else the run may be a call's that just failed, and says so of it
+		c.port.Drop()
 		c.mu.Unlock()
 		return false
 	}
@@ -337,14 +342,17 @@ func (r *run) same(call *Call) bool {
 // launch gives a call that is right to the engine.
 func (c *Comm) launch(p *prepared, call *Call, then intent) (r *run, holds bool, err error) {
 	c.mu.Lock()
-	if c.reason() != nil {
+	holds = then == waits && c.port.Hold()
+	if c.reason() != nil { // asked under the token: see repeat
+		if holds {
+			c.port.Drop()
+		}
 		r = c.idle(call)
 		c.refuseLocked(r, p)
 		c.mu.Unlock()
 		return r, false, r.outcome()
 	}
-	g := c.regular(p)
-	if holds = then == waits && c.port.Hold(); holds {
+	if g := c.regular(p); holds {
 		r = &g.run
 	} else {
 		r = c.idle(call)
@@ -374,7 +382,7 @@ func (c *Comm) number(r *run, p *prepared) {
 	}
 }
 
-// remember takes note of a run that has a number, for ranks that ask. The communicator's lock is held, and was since it got it.
+// remember takes note of a run that has a number, for ranks that ask. The communicator's lock is held, as it was all the time since number.
 func (c *Comm) remember(r *run, p *prepared) {
 	c.count(p.src, p.dst)
 	c.recent[r.seq%remembered] = entry{r.seq, p, r}

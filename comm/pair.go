@@ -106,7 +106,11 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 	p := c.pair(call.Peer)
 	p.seq[lane]++
 	r.seq = p.seq[lane]
-	if c.reason() != nil {
+	holds = then == waits && p.port != nil && !onDevice && p.port.Hold()
+	if c.reason() != nil { // asked under the token: see repeat
+		if holds {
+			p.port.Drop()
+		}
 		c.mu.Unlock()
 		return r, false, r.outcome()
 	}
@@ -117,7 +121,7 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 		p.prepared[lane] = like
 	}
 	again := false
-	if holds = then == waits && p.port != nil && !onDevice && p.port.Hold(); holds {
+	if holds {
 		own := &p.regulars[lane]
 		again = own.prepared == like
 		own.comm, own.call, own.seq, own.regular, own.nextLook, own.elapsed = c, r.call, r.seq, true, firstLook, 0

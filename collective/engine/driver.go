@@ -182,6 +182,9 @@ func (p *Port) TryStart(c *Call, first int, tasks ...*Task) (holds bool) {
 	return true
 }
 
+// Drop gives back what Hold took, in the place of StartHeld and Wait.
+func (p *Port) Drop() { p.driver.release() }
+
 // Hold takes the driver's token if nobody holds it, and reports whether it did: then the caller must call StartHeld next.
 func (p *Port) Hold() bool { return p.driver.take() }
 
@@ -213,17 +216,21 @@ func (c *Call) Wait(ctx context.Context, holds bool) error {
 	if holds && d.sole != nil {
 		d.sprint(c)
 	}
+	if holds { // with the token goes the call: who has it next may have started it anew
+		if !c.Done() {
+			d.drive(ctx, c)
+		}
+		err := c.err
+		d.release()
+		return err
+	}
 	for !c.Done() {
-		if holds || d.take() {
+		if d.take() {
 			d.drive(ctx, c)
 			d.release()
-			holds = false
 			continue
 		}
 		d.park(ctx, c)
-	}
-	if holds {
-		d.release()
 	}
 	return c.err
 }
@@ -232,8 +239,7 @@ func (c *Call) Wait(ctx context.Context, holds bool) error {
 // rest to drive. That reads clocks and looks after everything else in flight, and costs more than a short message takes.
 func (d *Driver) sprint(c *Call) {
 	l := d.sole
-	dashes := l.short != nil
-	if !dashes {
+	if l.short == nil {
 		d.queueSole(l)
 		d.advance(l)
 	}
@@ -245,16 +251,12 @@ func (d *Driver) sprint(c *Call) {
 			break
 		}
 		d.yieldsHelped = 0
-		if !dashes {
-			d.advance(l)
-		} else if d.dash(l) {
-			return
-		}
+		d.step(l)
 	}
 	if c.Done() {
 		return
 	}
-	if dashes {
+	if d.sole == l {
 		d.queueSole(l)
 	}
 	l.active = true
@@ -265,6 +267,15 @@ func (d *Driver) sprint(c *Call) {
 func (d *Driver) queueSole(l *Lane) {
 	d.sole = nil
 	l.queue = append(l.queue, l.laid)
+}
+
+// step runs a lane as far as it comes, with its task in its queue or not yet, and reports whether anything moved.
+func (d *Driver) step(l *Lane) (moved bool) {
+	if d.sole != l {
+		return d.advance(l)
+	}
+	from := l.pc
+	return d.dash(l) || l.pc > from
 }
 
 // dash runs the only task there is by its short way, until something must be waited for or its call is done, and reports whether that is so.

@@ -133,7 +133,7 @@ func (d *Driver) soon(l *Lane, polls int32) bool {
 		return false
 	}
 	for range asks {
-		if d.advance(l) {
+		if d.step(l) {
 			return true
 		}
 		spin.Pause(8)

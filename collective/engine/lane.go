@@ -18,7 +18,7 @@ type Lane struct {
 	dial   Dial
 	stream int // of every conn
 	links  []link
-	queue  []*Task // queue[0] is running
+	queue  []*Task // queue[0] is running, or laid is if it is the driver's only one
 	active bool    // listed in the driver
 
 	laid  *Task  // whose plan and layout what follows was last made for

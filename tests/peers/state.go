@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // state is what a slice found the machine in. On a shared host the processors that we run on are near each other at one time and far at another, and
@@ -14,20 +15,23 @@ type state struct {
 	rows []Row
 }
 
-// apart is how many times as long the slowest exchange of a line must take as the fastest one for there to be two states.
+// apart is how many times as long as the quick exchanges of a line the slow ones must take for there to be two states.
 const apart = 2
 
 // states has the rows of the slices before and after which the processors were near, and of those where they were far; none where they were always the
 // same. Slices in which that changed are in neither.
 func states(rows []Row) []state {
-	least, most := math.Inf(1), 0.0
+	var times []float64
 	for _, r := range rows {
-		for _, x := range []float64{r.Exchange, r.After} {
-			if x > 0 {
-				least, most = min(least, x), max(most, x)
-			}
+		if r.Exchange > 0 && r.After > 0 {
+			times = append(times, r.Exchange, r.After)
 		}
 	}
+	if len(times) == 0 {
+		return nil
+	}
+	slices.Sort(times)
+	least, most := times[len(times)/10], times[len(times)-1-len(times)/10] // one disturbed exchange is no state
 	if most < apart*least {
 		return nil
 	}
@@ -43,5 +47,5 @@ func states(rows []Row) []state {
 			far.rows = append(far.rows, r)
 		}
 	}
-	return []state{near, far}
+	return slices.DeleteFunc([]state{near, far}, func(s state) bool { return len(s.rows) == 0 })
 }

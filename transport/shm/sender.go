@@ -64,9 +64,11 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	}
 	*(*uint64)(unsafe.Add(unsafe.Pointer(p), 8)) = uint64(b.N) | s.rx.ack()
 	t.publish(p, tag, b.N)
-	if true { // the next message will be alike, and the peer has its lines from the last time round
-		spin.Own(t.ring.line(t.seq), (behindAt+b.N+lineBytes-1)/lineBytes)
+	lines := 1
+	if b.N > besideFlag {
+		lines = (behindAt + b.N + lineBytes - 1) / lineBytes
 	}
+	spin.Own(t.ring.line(t.seq), lines) // the next message will be alike, and the peer has its lines from the last time round
 	return true, nil
 }
 
