@@ -227,7 +227,7 @@ const (
 // waits, holds is for engine.Call.Wait. It does not keep call.
 func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	for i := range c.regulars {
-		if p := c.regulars[i].prepared.Load(); p != nil && c.again(p, call) {
+		if p := c.regulars[i].prepared.Load(); p != nil && p.kind == call.Kind && p.count == call.Count && c.again(p, call) {
 			return c.launch(p, call, then)
 		}
 	}
