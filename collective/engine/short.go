@@ -134,7 +134,7 @@ func (l *Lane) recall(t *Task) bool {
 	return true
 }
 
-// forget ends the short way, and holds none of the memory that its calls were about.
+// forget ends the short way at hand, and holds none of the memory that its calls were about. Those of other tasks that are kept are of short calls, too.
 func (l *Lane) forget() {
 	if s := l.short; s != nil {
 		clear(s.views)
