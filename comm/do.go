@@ -3,37 +3,10 @@ package comm
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 	"unsafe"
 
-	"github.com/gccl-project/gccl/collective"
-	"github.com/gccl-project/gccl/collective/engine"
-	"github.com/gccl-project/gccl/collective/gpu"
-	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cpu"
-	"github.com/gccl-project/gccl/transport"
 )
-
-// run is a call under way.
-type run struct {
-	engine.Call
-	comm     *Comm
-	call     Call
-	seq      uint64
-	parts    []engine.Task
-	tasks    []*engine.Task
-	started  bool          // given to the engine
-	matched  chan struct{} // of a message to ourselves: closed when it is copied
-	ticket   gpu.Ticket    // of a call on device memory
-	queued   bool          // it has a ticket
-	prepared *prepared
-	lane     int  // of a pair; -1: a collective
-	regular  bool // the communicator's for such calls
-	nextLook time.Duration
-	timer    *time.Timer // of waiting for a call on device memory
-	elapsed  time.Duration
-}
 
 // Do runs the call and returns when it is done: then Dst holds the result, and all memory is the caller's again. A bad
 // argument is an error that wraps ErrArgument, before anything is sent. Any other error is an *Error that wraps ErrAborted, and
@@ -66,81 +39,6 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 		return err
 	}
 	return r.finish(ctx, holds)
-}
-
-// idle is a run for a call: one that was done lately, or a new one.
-func (c *Comm) idle(call *Call) *run {
-	var r *run
-	for i := range c.spare {
-		if r = c.spare[i].Swap(nil); r != nil {
-			break
-		}
-	}
-	if r == nil {
-		r = &run{}
-	}
-	r.comm, r.call, r.started, r.queued, r.nextLook, r.elapsed = c, *call, false, false, firstLook, 0
-	return r
-}
-
-// wait returns when a call that was started is done. Holds is for engine.Call.Wait.
-func (r *run) wait(ctx context.Context, holds bool) error {
-	switch {
-	case r.started:
-		if r.Call.Wait(ctx, holds) != nil {
-			return r.outcome()
-		}
-	case r.matched != nil:
-		return r.waitSelf(ctx)
-	case r.queued:
-		return r.waitQueued(ctx)
-	}
-	return nil
-}
-
-// longBuffers is how many bytes of buffers are not kept from the collector by a run that waits for its next call.
-const longBuffers = 64 << 10
-
-// finish is wait for a run that nobody keeps: it serves another call.
-func (r *run) finish(ctx context.Context, holds bool) error {
-	c, seq, bytes := r.comm, r.seq, r.call.Src.Bytes+r.call.Dst.Bytes // a run that holds is the next call's once the token is given back
-	if err := r.wait(ctx, holds); err != nil || r.matched != nil {
-		return err
-	}
-	if bytes > longBuffers {
-		c.forget(r, seq)
-	}
-	if !r.regular {
-		c.keep(r)
-	}
-	return nil
-}
-
-// forget lets go of the buffers of a run that is done, unless it is another call's by now.
-func (c *Comm) forget(r *run, seq uint64) {
-	c.mu.Lock()
-	if r.seq == seq {
-		r.forget()
-	}
-	c.mu.Unlock()
-}
-
-// keep keeps a run that is done for a call that comes.
-func (c *Comm) keep(r *run) {
-	for i := range c.spare {
-		if c.spare[i].CompareAndSwap(nil, r) {
-			return
-		}
-	}
-}
-
-// forget lets go of the buffers.
-func (r *run) forget() {
-	r.prepared, r.Call.Post = nil, nil
-	r.call.Src.Ptr, r.call.Dst.Ptr = nil, nil
-	for i := range r.parts {
-		r.parts[i].In, r.parts[i].Out = nil, nil
-	}
 }
 
 // Pending is a call that was started. One goroutine may wait for it.
@@ -202,18 +100,6 @@ func Group(ctx context.Context, calls ...Call) error {
 	return errors.Join(errs...)
 }
 
-// outcome makes the error of a call that failed, or that was refused because the communicator had failed.
-func (r *run) outcome() error {
-	err := r.comm.verdict()
-	e := &Error{Comm: r.comm.name(), Rank: r.comm.rank, Call: r.call, Seq: r.seq, Elapsed: r.elapsed, Err: &aborted{err}}
-	e.Ranks = culprits(err)
-	var peer *transport.PeerError
-	if errors.As(err, &peer) {
-		e.Peer = peer.Peer
-	}
-	return e
-}
-
 // intent is what the caller does when it has started a call.
 type intent uint8
 
@@ -262,81 +148,6 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	r.forget()
 	c.keep(r)
 	return c.launch(p, call, then)
-}
-
-// regulars is how many collectives a communicator knows by heart: programs make some few by turns.
-const regulars = 4
-
-// regular is a collective that was made lately, and the run of such calls by callers who drive them at once. The run belongs to whoever holds the
-// communicator's lock and the driver's token: its call is done when it gives the token back.
-type regular struct {
-	prepared atomic.Pointer[prepared]
-	run      run
-}
-
-// regular is where calls like p are known, in the place of what was learnt longest ago. The communicator's lock is held.
-func (c *Comm) regular(p *prepared) *regular {
-	for i := range c.regulars {
-		if g := &c.regulars[i]; g.prepared.Load() == p {
-			return g
-		}
-	}
-	g := &c.regulars[c.turn]
-	c.turn = (c.turn + 1) % regulars
-	g.prepared.Store(p)
-	return g
-}
-
-// again reports whether a call is as one before was, and right: so are most, and they need no more checks.
-func (c *Comm) again(p *prepared, call *Call) bool {
-	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.RedOp || p.root != call.Root ||
-		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
-		call.Src.Bytes < p.src || call.Dst.Bytes < p.dst || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
-		return false
-	}
-	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
-	if src == 0 && p.src != 0 || dst == 0 && p.dst != 0 {
-		return false
-	}
-	if p.inPlace {
-		return src-dst == p.apart && src != 0 && dst != 0
-	}
-	return src-dst >= uintptr(p.dst) && dst-src >= uintptr(p.src) // each begins behind the other, or so far before it that this wraps
-}
-
-// repeat begins a call that is as a regular one and right, if nothing keeps the caller from driving it at once, and reports whether it did:
-// then Wait of the regular's run, which holds, comes next. It is the part of launch that the next of many equal calls needs, and what other
-// ranks need not wait for comes when they have got what they wait for.
-func (c *Comm) repeat(g *regular, p *prepared, call *Call) bool {
-	r := &g.run
-	c.mu.Lock()
-	same := r.prepared == p && r.same(call)
-	if g.prepared.Load() != p || !same && !c.again(p, call) || !c.port.Hold() {
-		c.mu.Unlock()
-		return false
-	}
-	if c.failed.Load() != nil { // asked under the token: else the run may be a call's that just failed, and says so of it
-		c.port.Drop()
-		c.mu.Unlock()
-		return false
-	}
-	if !same || r.elapsed != 0 {
-		r.fill(p, call)
-	}
-	c.number(r, p)
-	c.port.StartHeld(&r.Call, 0, r.tasks...)
-	c.remember(r, p)
-	c.mu.Unlock()
-	return true
-}
-
-// same reports whether a call has the very arguments of the run's last one, and nothing needs to be found out again.
-func (r *run) same(call *Call) bool {
-	is := &r.call
-	return call.Src.Ptr == is.Src.Ptr && call.Dst.Ptr == is.Dst.Ptr && call.Src.Bytes == is.Src.Bytes && call.Dst.Bytes == is.Dst.Bytes &&
-		call.Count == is.Count && call.Kind == is.Kind && call.DType == is.DType && call.RedOp == is.RedOp && call.Root == is.Root &&
-		call.Algorithm == is.Algorithm && call.Comm == is.Comm && call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
-		!call.Factor.Set && call.Factor.At == nil && r.prepared.small
 }
 
 // launch gives a call that is right to the engine.
@@ -402,47 +213,6 @@ func (c *Comm) refuseLocked(r *run, p *prepared) {
 	}
 }
 
-// fill makes one task for each lane, along the order of its channel.
-func (r *run) fill(p *prepared, call *Call) {
-	r.started, r.lane = true, -1
-	if r.elapsed != 0 {
-		r.nextLook, r.elapsed = firstLook, 0
-	}
-	inShared := p.src >= sharedFrom && r.comm.shared(call.Src.Ptr, p.src)
-	outShared := p.dst >= sharedFrom && r.comm.shared(call.Dst.Ptr, p.dst)
-	if r.prepared == p && p.alike {
-		r.call.Src, r.call.Dst = call.Src, call.Dst
-		for i := range r.parts {
-			t := &r.parts[i]
-			t.In, t.Out, t.InShared, t.OutShared = call.Src.Ptr, call.Dst.Ptr, inShared, outShared
-		}
-		return
-	}
-	r.call, r.prepared = *call, p
-	if cap(r.parts) < p.lanes {
-		r.parts, r.tasks = make([]engine.Task, p.lanes), make([]*engine.Task, p.lanes)
-		r.Call.Note = r
-	}
-	r.parts, r.tasks = r.parts[:p.lanes], r.tasks[:p.lanes]
-	factor := p.factor
-	if p.scaled {
-		factor = call.Factor.Value
-	}
-	for i := range r.parts {
-		r.parts[i] = engine.Task{
-			Plan: p.plans[i%len(p.plans)], Layout: p.layout, First: i, Stride: p.lanes,
-			In: call.Src.Ptr, Out: call.Dst.Ptr, InShared: inShared, OutShared: outShared,
-			Fold: p.fold, PreMul: p.preMul, Factor: factor,
-		}
-		r.tasks[i] = &r.parts[i]
-	}
-	r.Call.Post = nil
-	if p.post != nil && p.dst > 0 {
-		dst, ranks := call.Dst.Ptr, r.comm.Size()
-		r.Call.Post = func() { p.post(dst, p.outs, int64(ranks)) }
-	}
-}
-
 // trivial does what needs no other rank: nothing at all, or a copy. It counts in the order of calls.
 func (r *run) trivial(p *prepared) error {
 	c := r.comm
@@ -478,67 +248,3 @@ func (c *Comm) shared(p unsafe.Pointer, n int64) bool {
 
 // Barrier returns when all ranks have called it.
 func (c *Comm) Barrier(ctx context.Context) error { return c.Do(ctx, Call{Kind: KindBarrier}) }
-
-// checkShape checks what does not depend on memory.
-func (c *Comm) checkShape(call *Call) error {
-	switch {
-	case call.Kind > KindRecv:
-		return argument("unknown %v", call.Kind)
-	case !call.DType.Valid():
-		return argument("unknown data type %d", call.DType)
-	case call.Count < 0:
-		return argument("%v: count %d is negative", call.Kind, call.Count)
-	case call.Kind == KindBarrier && call.Count != 0:
-		return argument("barrier with count %d, want 0", call.Count)
-	case call.Kind.pointToPoint() && (call.Peer < 0 || call.Peer >= c.Size()):
-		return argument("%v: peer %d, want 0…%d", call.Kind, call.Peer, c.Size()-1)
-	case call.Root < 0 || call.Root >= c.Size():
-		return argument("%v: root %d, want 0…%d", call.Kind, call.Root, c.Size()-1)
-	case call.Root != 0 && call.Kind != KindBroadcast && call.Kind != KindReduce:
-		return argument("%v has no root, but Root is %d", call.Kind, call.Root)
-	case !call.RedOp.Valid():
-		return argument("unknown reduction %d", call.RedOp)
-	case call.Factor.Set && (call.Kind.pointToPoint() || !collective.Kind(call.Kind).Reduces() || call.Kind == KindBarrier || call.RedOp != kernels.Sum || !call.DType.IsFloat()):
-		return argument("%v: a factor goes with a sum of floating-point numbers alone", call)
-	}
-	return nil
-}
-
-// inPlace reports whether the buffers stand as their kind's in-place rule has it.
-func (c *Comm) inPlace(call *Call) bool {
-	src, dst := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
-	if src == 0 || dst == 0 || call.Count <= 0 {
-		return false
-	}
-	return src-dst == c.apart(call)
-}
-
-// apart is how far Src is behind Dst where both stand as the in-place rule has it, modulo 2⁶⁴.
-func (c *Comm) apart(call *Call) uintptr {
-	own := uintptr(c.rank) * uintptr(call.Count) * uintptr(call.DType.Size())
-	switch call.Kind {
-	case KindAllGather:
-		return own
-	case KindReduceScatter:
-		return -own
-	}
-	return 0
-}
-
-// checkMemory checks that the buffers are long enough and overlap only as the in-place rule has it.
-func (c *Comm) checkMemory(call *Call, src, dst int64, inPlace bool) error {
-	if call.Src.Device != call.Dst.Device && src > 0 && dst > 0 {
-		return argument("%v: Src is on %v and Dst on %v, want one device", call, call.Src.Device, call.Dst.Device)
-	}
-	if call.Src.Bytes < src || src > 0 && call.Src.Ptr == nil {
-		return argument("%v: Src has %d bytes at %p, want %d", call, call.Src.Bytes, call.Src.Ptr, src)
-	}
-	if call.Dst.Bytes < dst || dst > 0 && call.Dst.Ptr == nil {
-		return argument("%v: Dst has %d bytes at %p, want %d", call, call.Dst.Bytes, call.Dst.Ptr, dst)
-	}
-	s, d := uintptr(call.Src.Ptr), uintptr(call.Dst.Ptr)
-	if !inPlace && src > 0 && dst > 0 && s < d+uintptr(dst) && d < s+uintptr(src) {
-		return argument("%v: Src [%#x, +%d) and Dst [%#x, +%d) overlap, and not in the way that in-place calls do", call, s, src, d, dst)
-	}
-	return nil
-}
