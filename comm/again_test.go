@@ -1,6 +1,7 @@
 package comm_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -90,4 +91,28 @@ func TestCallersByTheDozen(t *testing.T) {
 			callers.Wait()
 		})
 	}
+}
+
+// Messages of other lengths and types than the last one to the same peer are themselves.
+func TestMessagesByTurns(t *testing.T) {
+	comms := world(t, 2, transports()["shm"])
+	each(2, func(r int) {
+		for i, n := range []int{2, 2, 7, 7, 7, 1, 30_000, 2, 2, 30_000, 5} {
+			src, dst := make([]int32, n), make([]int32, n)
+			for k := range src {
+				src[k] = int32(i + k)
+			}
+			send := func() error { return comm.Send(background, comms[r], src, 1-r) }
+			recv := func() error { return comm.Recv(background, comms[r], dst, 1-r) }
+			first, then := send, recv
+			if r == 1 {
+				first, then = recv, send
+			}
+			err := errors.Join(first(), then())
+			if err != nil || dst[n-1] != int32(i+n-1) || dst[0] != int32(i) {
+				t.Errorf("rank %d, message %d of %d: begins with %d, ends with %d, error %v", r, i, n, dst[0], dst[n-1], err)
+				return
+			}
+		}
+	})
 }
