@@ -18,6 +18,7 @@ type Kernel uint8
 const (
 	MoveBytes Kernel = iota // Move
 	SwapBytes               // Exchange, Divide
+	TripBytes               // of a Trip, not of Programs
 	numBytes
 )
 
@@ -47,7 +48,7 @@ func FoldKernel(d kernels.DType, op kernels.RedOp) (Kernel, error) {
 // name returns the kernel's name in kernels.cu. Signed and unsigned integers share sums and products.
 func (k Kernel) name() string {
 	if k < numBytes {
-		return [...]string{"gccl_move_bytes", "gccl_swap_bytes"}[k]
+		return [...]string{"gccl_move_bytes", "gccl_swap_bytes", "gccl_trip_bytes"}[k]
 	}
 	i := int(k - numBytes)
 	d, op := kernels.DType(i/numRedOps), kernels.RedOp(i%numRedOps)

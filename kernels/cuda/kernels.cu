@@ -1,5 +1,6 @@
 // The interpreters that every GPU from compute capability 8.0 on can run.
 #include "interpret.h"
+#include "trip.h"
 
 // Signed and unsigned integers have the same sums and products.
 #define FLOATS(op, Op) \
@@ -9,6 +10,7 @@
 
 KERNEL(gccl_move_bytes, Args, 256, 8, run_copies(args))
 KERNEL(gccl_swap_bytes, Args, 256, 3, run_swaps(args))
+KERNEL(gccl_trip_bytes, Trip, TRIP_THREADS, 1, trip(args))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)
 FLOATS(avg, Avg)
 FLOATS(prod, Prod) UNSIGNED(prod, Prod)

@@ -186,3 +186,9 @@ func (d *Device) AllocPinned(bytes int64) (Pinned, error) {
 
 // FreePinned frees it. It waits for all kernels on the device.
 func (d *Device) FreePinned(p Pinned) error { return cu.HostFree(d.ctx, p.Host) }
+
+// Pin lets the device copy from and to host memory by itself, in whole pages of an address range that stays mapped until Unpin.
+func (d *Device) Pin(m kernels.Mem) error { return cu.HostRegister(d.ctx, m.Ptr, m.Bytes) }
+
+// Unpin ends it, once no copy is queued.
+func (d *Device) Unpin(m kernels.Mem) error { return cu.HostUnregister(d.ctx, m.Ptr) }

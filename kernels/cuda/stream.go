@@ -35,6 +35,12 @@ func (d *Device) Store(s Stream, p unsafe.Pointer, value uint32) error {
 	return cu.StreamWrite(d.ctx, s, p, value)
 }
 
+// Until has a stream wait until the word at a device address is at least value, as numbers that wrap are compared. Meanwhile no kernel
+// runs for it.
+func (d *Device) Until(s Stream, p unsafe.Pointer, value uint32) error {
+	return cu.StreamUntil(d.ctx, s, p, value)
+}
+
 // NewEvent makes an event, with a time stamp or cheaper without. DestroyEvent frees it.
 func (d *Device) NewEvent(timing bool) (Event, error) { return cu.EventCreate(d.ctx, timing) }
 
@@ -43,6 +49,9 @@ func (d *Device) DestroyEvent(e Event) error { return cu.EventDestroy(d.ctx, e) 
 
 // Record queues an event of this device on a stream of it.
 func (d *Device) Record(e Event, s Stream) error { return cu.EventRecord(d.ctx, e, s) }
+
+// WaitFor waits for an event as last recorded.
+func (d *Device) WaitFor(e Event) error { return cu.EventSynchronize(d.ctx, e) }
 
 // WaitEvent has a stream of this device wait for an event, of any, as last recorded.
 func (d *Device) WaitEvent(s Stream, e Event) error { return cu.StreamWait(d.ctx, s, e) }
@@ -55,6 +64,22 @@ func (d *Device) Milliseconds(from, to Event) (float64, error) {
 // CopyAny queues a copy by the driver between any two addresses it knows, of devices or the host.
 func (d *Device) CopyAny(s Stream, dst, src unsafe.Pointer, bytes int64) error {
 	return cu.CopyAsync(d.ctx, dst, src, bytes, s)
+}
+
+// longestPitch is the largest that the driver takes.
+const longestPitch = 1<<31 - 1
+
+// CopyRows is CopyAny of equal blocks of bytes, each of which begins a pitch behind the one before. The driver must know both memories.
+func (d *Device) CopyRows(s Stream, dst unsafe.Pointer, dstPitch int64, src unsafe.Pointer, srcPitch, bytes int64, rows int) error {
+	if max(dstPitch, srcPitch) <= longestPitch && rows > 1 {
+		return cu.CopyRows(d.ctx, dst, dstPitch, src, srcPitch, bytes, rows, s)
+	}
+	for i := range int64(rows) {
+		if err := cu.CopyAsync(d.ctx, unsafe.Add(dst, i*dstPitch), unsafe.Add(src, i*srcPitch), bytes, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Fill queues the setting of bytes to a value.

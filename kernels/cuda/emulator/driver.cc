@@ -258,6 +258,22 @@ static Result host_free(void *p) {
 	return OK;
 }
 
+static Result host_register(void *p, size_t bytes, unsigned) {
+	Hold h(lock);
+	const u64 at = reinterpret_cast<u64>(p);
+	auto next = ranges.upper_bound(at);
+	if (bytes == 0 || at % 4096 != 0 || range_of(at) || (next != ranges.end() && next->first < at + bytes)) return INVALID_VALUE;
+	ranges[at] = Range{at, bytes, -1, false};
+	return OK;
+}
+static Result host_unregister(void *p) {
+	Hold h(lock);
+	const Range *r = range_of(reinterpret_cast<u64>(p));
+	if (!r || r->at != reinterpret_cast<u64>(p) || r->device >= 0) return INVALID_VALUE;
+	ranges.erase(r->at);
+	return OK;
+}
+
 // Streams.
 
 // Adds work to a stream, or a node to the graph that captures it.
@@ -297,6 +313,29 @@ static Result memcpy_async(u64 dst, u64 src, size_t bytes, Stream *on) {
 	// From the host's own memory it is read before the call returns.
 	auto copy = std::make_shared<std::vector<char>>(reinterpret_cast<const char *>(src), reinterpret_cast<const char *>(src) + bytes);
 	return work(s, [=] { memcpy(d, copy->data(), copy->size()); });
+}
+struct Side {
+	size_t x, y;
+	int type;
+	const void *host;
+	u64 at;
+	void *array;
+	size_t pitch;
+};
+struct Rows {
+	Side src, dst;
+	size_t width, height;
+};
+static Result copy_rows(const Rows *p, Stream *on) {
+	const Rows r = *p;
+	if (r.src.type != 4 || r.dst.type != 4 || r.src.x || r.src.y || r.dst.x || r.dst.y) fatal("only copies of rows by address are emulated");
+	Hold h(lock);
+	if (r.width == 0 || r.height == 0 || r.src.pitch < r.width || r.dst.pitch < r.width || r.src.pitch > 0x7fffffff || r.dst.pitch > 0x7fffffff) return INVALID_VALUE;
+	if (!range_of(r.src.at) || !range_of(r.dst.at)) fatal("only copies of rows between memory that the driver knows are emulated");
+	return work(stream_of(on), [=] {
+		for (size_t y = 0; y < r.height; y++)
+			memcpy(reinterpret_cast<void *>(r.dst.at + y * r.dst.pitch), reinterpret_cast<const void *>(r.src.at + y * r.src.pitch), r.width);
+	});
 }
 static Result memset_async(u64 dst, unsigned char value, size_t bytes, Stream *on) {
 	Hold h(lock);
@@ -383,6 +422,14 @@ static Result end_capture(Stream *s, std::shared_ptr<Plan> **g) {
 static Result write_value(Stream *on, u64 p, u32 value, unsigned) {
 	Hold h(lock);
 	return work(stream_of(on), [=] { __atomic_store_n(reinterpret_cast<u32 *>(p), value, __ATOMIC_RELEASE); });
+}
+static Result wait_value(Stream *on, u64 p, u32 value, unsigned flags) {
+	Hold h(lock);
+	Stream *s = stream_of(on);
+	if (flags != 0 || (s && s->capture)) fatal("a wait for a value in this way, or in a capture, is not emulated");
+	Op op{Op::Until};
+	op.word = reinterpret_cast<const u32 *>(p), op.value = value;
+	return add(s, std::move(op));
 }
 static Result exchange_mode(int *mode) {
 	static thread_local int mine;
@@ -519,10 +566,10 @@ extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(con
 		ENTRY(MemExportToShareableHandle, export_handle), ENTRY(MemImportFromShareableHandle, import_handle), ENTRY(PointerGetAttribute, pointer_attribute),
 		ENTRY(MemGetHandleForAddressRange, range_handle), ENTRY(FlushGPUDirectRDMAWrites, flush_writes),
 		ENTRY(MemAlloc, mem_alloc), SAFE(MemFree, mem_free), ENTRY(MemHostAlloc, host_alloc), ENTRY(MemHostGetDevicePointer, host_pointer),
-		SAFE(MemFreeHost, host_free), ENTRY(MemcpyAsync, memcpy_async), ENTRY(MemsetD8Async, memset_async), ENTRY(CtxGetStreamPriorityRange, priorities),
+		SAFE(MemFreeHost, host_free), ENTRY(MemHostRegister, host_register), SAFE(MemHostUnregister, host_unregister), ENTRY(MemcpyAsync, memcpy_async), ENTRY(Memcpy2DAsync, copy_rows), ENTRY(MemsetD8Async, memset_async), ENTRY(CtxGetStreamPriorityRange, priorities),
 		ENTRY(StreamCreateWithPriority, stream_create), SAFE(StreamDestroy, stream_destroy), ENTRY(StreamSynchronize, stream_synchronize),
 		ENTRY(StreamQuery, stream_query), ENTRY(StreamWaitEvent, stream_wait), ENTRY(StreamIsCapturing, is_capturing), ENTRY(StreamBeginCapture, begin_capture),
-		SAFE(StreamEndCapture, end_capture), ENTRY(StreamWriteValue32, write_value), SAFE(ThreadExchangeStreamCaptureMode, exchange_mode),
+		SAFE(StreamEndCapture, end_capture), ENTRY(StreamWriteValue32, write_value), ENTRY(StreamWaitValue32, wait_value), SAFE(ThreadExchangeStreamCaptureMode, exchange_mode),
 		ENTRY(EventCreate, event_create), SAFE(EventDestroy, event_destroy), ENTRY(EventRecord, event_record), ENTRY(EventSynchronize, event_synchronize),
 		ENTRY(EventQuery, event_query), ENTRY(EventElapsedTime, elapsed), ENTRY(GraphInstantiateWithFlags, instantiate), SAFE(GraphDestroy, destroy_plan),
 		ENTRY(GraphLaunch, graph_launch), ENTRY(GraphGetNodes, graph_nodes), ENTRY(GraphUpload, graph_upload),

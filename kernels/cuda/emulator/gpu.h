@@ -82,11 +82,13 @@ struct Mark {
 
 // Work of a stream, or a node of a graph.
 struct Op {
-	enum { Kernel, Work, Graph, Record, Wait } kind;
+	enum { Kernel, Work, Graph, Record, Wait, Until } kind;
 	Grid grid;                       // Kernel
 	std::function<void()> work;      // Work: done at once
 	std::shared_ptr<Mark> mark;      // Record, Wait
 	std::shared_ptr<struct Plan> plan; // Graph
+	const u32 *word = nullptr;         // Until: it is at least
+	u32 value = 0;                     // … this
 	Device *device = nullptr;
 };
 

@@ -77,6 +77,9 @@ bool Stream::advance() {
 		case Op::Wait:
 			if (!op.mark->done) return moved;
 			break;
+		case Op::Until:
+			if ((s32)(__atomic_load_n(op.word, __ATOMIC_ACQUIRE) - op.value) < 0) return moved;
+			break;
 		case Op::Graph:
 			if (!replay_of) {
 				const size_t n = op.plan->nodes.size();
@@ -102,6 +105,7 @@ static bool turn_all(std::unique_lock<std::mutex> &held) {
 	bool moved = false;
 	std::vector<std::shared_ptr<Launch>> launches;
 	std::vector<Stream *> streams;
+	bool polls = false; // words that the host stores, of which nobody tells us
 	for (Device *d : devices) {
 		for (auto s = d->streams.begin(); s != d->streams.end();) {
 			if ((*s)->destroyed && (*s)->idle()) {
@@ -113,13 +117,14 @@ static bool turn_all(std::unique_lock<std::mutex> &held) {
 	std::shuffle(streams.begin(), streams.end(), random_order);
 	for (Stream *s : streams) {
 		moved |= s->advance();
+		polls |= !s->queue.empty() && s->queue.front().kind == Op::Until;
 		if (s->launch) launches.push_back(s->launch);
 		if (s->behind) launches.push_back(s->behind);
 		if (s->replay_of)
 			for (auto &l : s->replay_of->launches)
 				if (l) launches.push_back(l);
 	}
-	const bool busy = moved || !launches.empty();
+	const bool busy = moved || polls || !launches.empty();
 	held.unlock();
 	for (auto &l : launches) moved |= l->run();
 	launches.clear();

@@ -114,6 +114,21 @@ func HostFree(ctx Context, host unsafe.Pointer) error {
 	return check("cuMemFreeHost", C.cu_host_free(C.cu_ctx(ctx), host))
 }
 
+// HostRegister pins ordinary host memory in whole pages, so that copies from and to it are the device's own work.
+func HostRegister(ctx Context, host unsafe.Pointer, bytes int64) error {
+	return check("cuMemHostRegister", C.cu_host_register(C.cu_ctx(ctx), host, C.size_t(bytes)))
+}
+
+// HostUnregister ends it.
+func HostUnregister(ctx Context, host unsafe.Pointer) error {
+	return check("cuMemHostUnregister", C.cu_host_unregister(C.cu_ctx(ctx), host))
+}
+
+// CopyRows queues a copy of equal blocks of bytes, each of which begins a pitch behind the one before.
+func CopyRows(ctx Context, dst unsafe.Pointer, dstPitch int64, src unsafe.Pointer, srcPitch, bytes int64, rows int, s Stream) error {
+	return check("cuMemcpy2DAsync", C.cu_copy_rows(C.cu_ctx(ctx), dst, C.size_t(dstPitch), src, C.size_t(srcPitch), C.size_t(bytes), C.size_t(rows), C.cu_stream(s)))
+}
+
 // CopyAsync queues a copy between any two addresses that the driver knows, or of ordinary host memory, which must stay in place
 // until the stream has come so far; from pageable memory the call itself may wait.
 func CopyAsync(ctx Context, dst, src unsafe.Pointer, bytes int64, s Stream) error {

@@ -49,7 +49,10 @@
 	F(MemHostAlloc, 2020, 1, (void **, size_t, unsigned)) \
 	F(MemHostGetDevicePointer, 3020, 1, (cu_ptr *, void *, unsigned)) \
 	F(MemFreeHost, 2000, 1, (void *)) \
+	F(MemHostRegister, 6050, 1, (void *, size_t, unsigned)) \
+	F(MemHostUnregister, 4000, 1, (void *)) \
 	F(MemcpyAsync, 4000, 1, (cu_ptr, cu_ptr, size_t, cu_stream)) \
+	F(Memcpy2DAsync, 3020, 1, (const struct rows *, cu_stream)) \
 	F(MemsetD8Async, 3020, 1, (cu_ptr, unsigned char, size_t, cu_stream)) \
 	F(CtxGetStreamPriorityRange, 5050, 1, (int *, int *)) \
 	F(StreamCreateWithPriority, 5050, 1, (cu_stream *, unsigned, int)) \
@@ -61,6 +64,7 @@
 	F(StreamBeginCapture, 10010, 1, (cu_stream, int)) \
 	F(StreamEndCapture, 10000, 1, (cu_stream, cu_graph *)) \
 	F(StreamWriteValue32, 11070, 0, (cu_stream, cu_ptr, uint32_t, unsigned)) \
+	F(StreamWaitValue32, 11070, 0, (cu_stream, cu_ptr, uint32_t, unsigned)) \
 	F(ThreadExchangeStreamCaptureMode, 10010, 1, (int *)) \
 	F(EventCreate, 2000, 1, (cu_event *, unsigned)) \
 	F(EventDestroy, 4000, 1, (cu_event)) \
@@ -126,6 +130,20 @@ struct launch_config {
 	cu_stream stream;
 	struct launch_attribute *attributes;
 	unsigned count;
+};
+
+// CUDA_MEMCPY2D
+struct side {
+	size_t x, y;
+	int type; // 4: an address of any kind
+	const void *host;
+	cu_ptr at;
+	uintptr_t array;
+	size_t pitch;
+};
+struct rows {
+	struct side src, dst;
+	size_t width, height;
 };
 
 #define DECLARE(name, version, needed, arguments) cu_result(*name) arguments;
@@ -374,8 +392,22 @@ cu_result cu_host_alloc(cu_ctx ctx, size_t size, void **host, cu_ptr *p) { RELAX
 static cu_result host_free(cu_ctx ctx, void *host) { IN(ctx, cu.MemFreeHost(host)) }
 cu_result cu_host_free(cu_ctx ctx, void *host) { RELAXED(ctx, host_free(ctx, host)) }
 
+static cu_result host_register(cu_ctx ctx, void *p, size_t size) { IN(ctx, cu.MemHostRegister(p, size, 3)) } // portable, mapped
+cu_result cu_host_register(cu_ctx ctx, void *p, size_t size) { RELAXED(ctx, host_register(ctx, p, size)) }
+static cu_result host_unregister(cu_ctx ctx, void *p) { IN(ctx, cu.MemHostUnregister(p)) }
+cu_result cu_host_unregister(cu_ctx ctx, void *p) { RELAXED(ctx, host_unregister(ctx, p)) }
+
 cu_result cu_copy(cu_ctx ctx, void *dst, const void *src, size_t size, cu_stream s) {
 	IN(ctx, cu.MemcpyAsync((uintptr_t)dst, (uintptr_t)src, size, s))
+}
+cu_result cu_copy_rows(cu_ctx ctx, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height, cu_stream s) {
+	struct rows copy;
+	memset(&copy, 0, sizeof copy);
+	copy.src.type = copy.dst.type = 4;
+	copy.src.at = (uintptr_t)src, copy.src.pitch = src_pitch;
+	copy.dst.at = (uintptr_t)dst, copy.dst.pitch = dst_pitch;
+	copy.width = width, copy.height = height;
+	IN(ctx, cu.Memcpy2DAsync(&copy, s))
 }
 cu_result cu_set(cu_ctx ctx, cu_ptr dst, unsigned char value, size_t size, cu_stream s) { IN(ctx, cu.MemsetD8Async(dst, value, size, s)) }
 
@@ -392,6 +424,10 @@ cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status) { IN(ctx, cu
 cu_result cu_stream_write(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value) {
 	if (!cu.StreamWriteValue32) return cu_missing;
 	IN(ctx, cu.StreamWriteValue32(s, p, value, 0))
+}
+cu_result cu_stream_until(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value) {
+	if (!cu.StreamWaitValue32) return cu_missing;
+	IN(ctx, cu.StreamWaitValue32(s, p, value, 0)) // 0: at least value, modulo 2^32
 }
 cu_result cu_event_create(cu_ctx ctx, int timing, cu_event *e) { IN(ctx, cu.EventCreate(e, timing ? 0 : 2)) } // 2: no timing
 cu_result cu_event_destroy(cu_ctx ctx, cu_event e) { IN(ctx, cu.EventDestroy(e)) }

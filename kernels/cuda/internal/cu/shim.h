@@ -61,7 +61,10 @@ cu_result cu_mem_alloc(cu_ctx ctx, size_t size, cu_ptr *p);
 cu_result cu_mem_free(cu_ctx ctx, cu_ptr p);
 cu_result cu_host_alloc(cu_ctx ctx, size_t size, void **host, cu_ptr *p);
 cu_result cu_host_free(cu_ctx ctx, void *host);
+cu_result cu_host_register(cu_ctx ctx, void *host, size_t size);
+cu_result cu_host_unregister(cu_ctx ctx, void *host);
 cu_result cu_copy(cu_ctx ctx, void *dst, const void *src, size_t size, cu_stream s);
+cu_result cu_copy_rows(cu_ctx ctx, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height, cu_stream s);
 cu_result cu_set(cu_ctx ctx, cu_ptr dst, unsigned char value, size_t size, cu_stream s);
 
 cu_result cu_stream_create(cu_ctx ctx, int high_priority, cu_stream *s);
@@ -70,6 +73,7 @@ cu_result cu_stream_sync(cu_ctx ctx, cu_stream s);
 cu_result cu_stream_query(cu_ctx ctx, cu_stream s);
 cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status);
 cu_result cu_stream_write(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value);
+cu_result cu_stream_until(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value);
 cu_result cu_event_create(cu_ctx ctx, int timing, cu_event *e);
 cu_result cu_event_destroy(cu_ctx ctx, cu_event e);
 cu_result cu_event_record(cu_ctx ctx, cu_event e, cu_stream s);

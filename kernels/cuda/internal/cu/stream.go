@@ -54,6 +54,11 @@ func StreamWrite(ctx Context, s Stream, p unsafe.Pointer, value uint32) error {
 	return check("cuStreamWriteValue32", C.cu_stream_write(C.cu_ctx(ctx), C.cu_stream(s), address(p), C.uint32_t(value)))
 }
 
+// StreamUntil has a stream wait until a word is at least value, as numbers that wrap are compared.
+func StreamUntil(ctx Context, s Stream, p unsafe.Pointer, value uint32) error {
+	return check("cuStreamWaitValue32", C.cu_stream_until(C.cu_ctx(ctx), C.cu_stream(s), address(p), C.uint32_t(value)))
+}
+
 // StreamWait has a stream wait for an event as it was last recorded.
 func StreamWait(ctx Context, s Stream, e Event) error {
 	return check("cuStreamWaitEvent", C.cu_stream_wait(C.cu_ctx(ctx), C.cu_stream(s), C.cu_event(e)))

@@ -72,6 +72,11 @@ func HostFree(ctx Context, host unsafe.Pointer) error { return unsupported() }
 func CopyAsync(ctx Context, dst, src unsafe.Pointer, bytes int64, s Stream) error {
 	return unsupported()
 }
+func CopyRows(ctx Context, dst unsafe.Pointer, dstPitch int64, src unsafe.Pointer, srcPitch, bytes int64, rows int, s Stream) error {
+	return unsupported()
+}
+func HostRegister(ctx Context, host unsafe.Pointer, bytes int64) error { return unsupported() }
+func HostUnregister(ctx Context, host unsafe.Pointer) error            { return unsupported() }
 func SetAsync(ctx Context, dst unsafe.Pointer, value byte, bytes int64, s Stream) error {
 	return unsupported()
 }
@@ -81,6 +86,7 @@ func StreamSynchronize(ctx Context, s Stream) error                           { 
 func StreamDone(ctx Context, s Stream) (bool, error)                          { return false, unsupported() }
 func StreamCapturing(ctx Context, s Stream) (bool, error)                     { return false, unsupported() }
 func StreamWrite(ctx Context, s Stream, p unsafe.Pointer, value uint32) error { return unsupported() }
+func StreamUntil(ctx Context, s Stream, p unsafe.Pointer, value uint32) error { return unsupported() }
 func StreamWait(ctx Context, s Stream, e Event) error                         { return unsupported() }
 func EventCreate(ctx Context, timing bool) (Event, error)                     { return 0, unsupported() }
 func EventDestroy(ctx Context, e Event) error                                 { return unsupported() }
