@@ -134,6 +134,7 @@ gpu-tests:
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/comm.test ./comm
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/nvml.test ./topology/nvml
 	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/figures.test ./tests/gpu
+	CGO_ENABLED=1 $(GO) test -c -ldflags "-s -w" -o build/gpu/faults.test ./tests/faults
 	cp tests/gpu/run.sh tests/gpu/multi.sh tests/gpu/topology.sh build/gpu/
 
 clean:

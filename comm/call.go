@@ -61,6 +61,13 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // Wait and Group return once it is queued on all ranks' streams, with the errors that are known by then. The memory is borrowed until the
 // stream has done it. Calls of one Group are done in one launch where they can be; those that touch memory which another one of the rank's
 // calls writes are done in the order of the Group. Types of 8 bits are reduced on GPUs from compute capability 9.0 on.
+//
+// Where the ranks are in several processes, or their GPUs must not use each other's memory, such a call goes by way of host memory: it returns once
+// it is queued here, whatever other ranks do, unless several ranks of this process share the GPU (then it waits for the others, so one goroutine
+// has to put their calls in one Group). What goes wrong later is said by Comm.Err; the stream goes on all the same. A send and a receive that
+// wait for each other belong in one Group. In a capture it is ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the
+// GPU, too; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close. A Factor in GPU memory is
+// ErrUnsupported.
 type Call struct {
 	Comm     *Comm
 	Kind     Kind
@@ -75,6 +82,8 @@ type Call struct {
 	Peer      int         // of Send and Recv
 	Stream    cuda.Stream // a CUstream of the device's primary context; zero: the default stream. Not used for host memory
 	Algorithm string      // a name of collective.Catalog; empty: Config.Algorithm, and if that is empty the tuner's choice
+
+	whole int // Count of the call on GPU memory that this is a proxy's piece of; 0: none
 }
 
 func (c *Call) String() string {

@@ -53,6 +53,7 @@ type Comm struct {
 	pairPorts  portMap
 	gpu        *gpu.Member     // of calls on device memory; nil: there can be none,
 	noGPU      string          // because of this
+	proxy      *proxy          // of such calls where the GPUs do not reach each other
 	theirs     []*opened       // the other ranks' GPUs
 	life       context.Context // ends with Close
 	kill       context.CancelFunc
@@ -197,6 +198,15 @@ func (c *Comm) failPorts() {
 	}
 }
 
+// Err is nil, or why the communicator is of no more use, as an [*Error] that wraps ErrAborted. Calls on GPU memory return when they are queued:
+// what they do is right if Err is nil once their stream has come so far. Anyone may call it at any time.
+func (c *Comm) Err() error {
+	if c.reason() == nil {
+		return nil
+	}
+	return c.refusal("failed", c.verdict())
+}
+
 // Abort ends all calls in flight, here and on the other ranks, with an error that wraps ErrAborted and says reason. The
 // communicator can then only be closed. Anyone may call it, any number of times; the first reason counts.
 func (c *Comm) Abort(reason error) {
@@ -210,9 +220,10 @@ func (c *Comm) Abort(reason error) {
 }
 
 // Close ends our membership and frees everything: afterwards no goroutine, descriptor or shared memory of the communicator is
-// left. Calls in flight end with ErrClosed; memory from Alloc is gone, once communicators split from this one are closed, too. Other
+// left. Calls in flight end with ErrClosed, but those on GPU memory that are queued are done first, unless the communicator fails; memory from Alloc is gone, once communicators split from this one are closed, too. Other
 // ranks may still be in calls that need nothing more from us. Idempotent; anyone may call it at any time.
 func (c *Comm) Close() error {
+	c.proxy.drain()
 	c.mu.Lock()
 	again := c.life.Err() != nil
 	c.kill()

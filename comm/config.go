@@ -54,8 +54,8 @@ type Config struct {
 	// RDMA is how connections over RDMA are made. Its address, TCP ports, time-out of connecting, log and fallback are ours, and its Devices
 	// RDMADevice's unless they are set.
 	RDMA verbs.Config
-	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. Ranks in other processes, or without a
-	// device, leave a communicator to host memory.
+	// Device is the GPU of this rank, for calls on its memory. Zero: none. Several ranks may share one. A rank without a
+	// device leaves a communicator to host memory.
 	Device kernels.Device
 	// CPU names the kernels that fold host memory, of cpu.Implementations. Empty: the fastest. All give the same bits.
 	CPU string

@@ -71,26 +71,30 @@ func (o *opened) drop() error {
 	return errors.Join(o.Synchronize(), o.Device.Close())
 }
 
-// joinGPU makes this rank a member of what the communicator's ranks share on their GPUs, if all are in this process and have one.
-// It waits for the others.
+// joinGPU makes this rank a member of what the communicator's ranks share on their GPUs, if all are in this process and have one, or
+// gives it a proxy if they are not. It waits for the others.
 func (c *Comm) joinGPU(ctx context.Context) error {
 	f := c.family
 	if f.device == nil {
 		return nil
 	}
+	why := ""
 	for r, w := range c.world {
 		switch {
 		case c.Size() == 1:
-		case !f.inProcess[w]:
-			c.noGPU = fmt.Sprintf("rank %d runs in another process (%s); GPU memory between processes", r, f.routes[w].place)
-			return nil
 		case f.devices[w].IsHost():
 			c.noGPU = fmt.Sprintf("rank %d has no Config.Device", r)
 			return nil
+		case !f.inProcess[w]:
+			why = fmt.Sprintf("rank %d runs in another process (%s)", r, f.routes[w].place)
 		}
 	}
-	if c.noGPU = f.refuse(c.world); c.noGPU != "" {
-		return nil
+	if why == "" {
+		why = f.refuse(c.world)
+	}
+	if why != "" {
+		f.log.Info("messages of GPU memory go by way of host memory; GPUDirect is off", "comm", c.name(), "reason", why)
+		return c.joinProxy(ctx)
 	}
 	// What the ranks share is on the GPUs of all, and freed by the last one to leave: until then they stay open.
 	for r, w := range c.world {
@@ -120,8 +124,9 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 }
 
 func (c *Comm) leaveGPU() (err error) {
+	err = c.proxy.close()
 	if c.gpu != nil {
-		err = c.gpu.Close()
+		err = errors.Join(err, c.gpu.Close())
 	}
 	for _, o := range c.theirs {
 		err = errors.Join(err, o.drop())
@@ -178,7 +183,7 @@ func (c *Comm) startOnDevice(r *run) error {
 	if err := c.checkDevice(call); err != nil {
 		return err
 	}
-	p := c.preparedOnDevice(signature{kind: call.Kind, dtype: call.DType, redop: call.RedOp, count: call.Count, root: call.Root, algorithm: call.Algorithm, scaled: call.Factor.Set})
+	p := c.preparedOnDevice(call.signature(false))
 	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Factor: call.Factor, Stream: call.Stream}
 	if src > 0 {
 		g.Src = call.Src.Ptr

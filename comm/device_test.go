@@ -66,6 +66,7 @@ func TestDeviceMemoryWithoutGPU(t *testing.T) {
 type deviceWorld struct {
 	t        *testing.T
 	d        *cuda.Device
+	devices  []*cuda.Device // of the ranks; nil: d of all
 	comms    []*comm.Comm
 	streams  []cuda.Stream
 	src, dst []kernels.Mem
@@ -79,33 +80,52 @@ func newDeviceWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Co
 			edit(r, c)
 		}
 	})
-	for _, c := range w.comms {
-		s, err := w.d.NewStream()
+	return w.more(room)
+}
+
+// more is the same ranks with other streams and buffers. It fills what w lacks.
+func (w *deviceWorld) more(room int64) *deviceWorld {
+	t, v := w.t, w
+	if w.streams != nil {
+		v = &deviceWorld{t: t, d: w.d, devices: w.devices, comms: w.comms}
+	}
+	for r, c := range w.comms {
+		s, err := w.on(r).NewStream()
 		require.NoError(t, err)
-		w.streams = append(w.streams, s)
-		for _, list := range []*[]kernels.Mem{&w.src, &w.dst} {
-			m, err := c.AllocOn(gpu0, room)
+		v.streams = append(v.streams, s)
+		for _, list := range []*[]kernels.Mem{&v.src, &v.dst} {
+			m, err := c.AllocOn(w.on(r).Device(), room)
 			require.NoError(t, err)
 			*list = append(*list, m)
 		}
 	}
 	t.Cleanup(func() {
-		for _, s := range w.streams {
-			require.NoError(t, w.d.Wait(s))
-			require.NoError(t, w.d.DestroyStream(s))
+		for r, s := range v.streams {
+			require.NoError(t, w.on(r).Wait(s))
+			require.NoError(t, w.on(r).DestroyStream(s))
 		}
 	})
-	return w
+	return v
+}
+
+// on is a rank's GPU.
+func (w *deviceWorld) on(r int) *cuda.Device {
+	if w.devices == nil {
+		return w.d
+	}
+	return w.devices[r]
 }
 
 func (w *deviceWorld) up(r int, x []float32) {
-	require.NoError(w.t, w.d.CopyAny(w.streams[r], w.src[r].Ptr, unsafe.Pointer(&x[0]), int64(4*len(x))))
+	require.NoError(w.t, w.on(r).CopyAny(w.streams[r], w.src[r].Ptr, unsafe.Pointer(&x[0]), int64(4*len(x))))
 }
 
-func (w *deviceWorld) down(r, n int) []float32 {
+func (w *deviceWorld) down(r, n int) []float32 { return w.read(r, w.dst[r], n) }
+
+func (w *deviceWorld) read(r int, m kernels.Mem, n int) []float32 {
 	x := make([]float32, n)
-	require.NoError(w.t, w.d.CopyAny(w.streams[r], unsafe.Pointer(&x[0]), w.dst[r].Ptr, int64(4*n)))
-	require.NoError(w.t, w.d.Wait(w.streams[r]))
+	require.NoError(w.t, w.on(r).CopyAny(w.streams[r], unsafe.Pointer(&x[0]), m.Ptr, int64(4*n)))
+	require.NoError(w.t, w.on(r).Wait(w.streams[r]))
 	return x
 }
 

@@ -81,7 +81,12 @@ func Group(ctx context.Context, calls ...Call) error {
 	runs := some[:0]
 	var errs []error
 	held := holdDevice(calls)
+	var proxied []Call
 	for i := range calls {
+		if calls[i].proxies() {
+			proxied = append(proxied, calls[i])
+			continue
+		}
 		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {
 			errs = append(errs, err)
@@ -92,6 +97,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	if held != nil {
 		held.Release()
 	}
+	errs = append(errs, queueProxied(proxied)...)
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
 			errs = append(errs, err)
@@ -122,6 +128,9 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	if own.Comm != nil && own.Comm != c {
 		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
 	}
+	if c.proxy != nil && !own.memory().Device.IsHost() {
+		return r, false, c.startProxied(own)
+	}
 	if own.Kind.pointToPoint() {
 		return c.startPair(r, then)
 	}
@@ -134,7 +143,7 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	if own.Factor.At != nil {
 		return r, false, argument("%v: its factor is in a GPU's memory, the numbers are not", own)
 	}
-	sig := signature{own.Kind, own.DType, own.RedOp, c.inPlace(own), own.Count, own.Root, own.Algorithm, own.Factor.Set}
+	sig := own.signature(c.inPlace(own))
 	p, err := c.prepare(sig, own)
 	if err != nil {
 		return r, false, err

@@ -29,7 +29,7 @@ var (
 type Error struct {
 	Comm    string        // the communicator: its id
 	Rank    int           // ours
-	Op      string        // "init", "split", "shrink" or "grow": then there is no Call
+	Op      string        // "init", "split", "shrink", "grow", or "failed" of Comm.Err: then there is no Call
 	Call    Call          // what was asked for
 	Seq     uint64        // number of the call: of collectives from 1, or of messages with that peer in that direction
 	Ranks   []int         // the ranks it waited for, or that are to blame, if known

@@ -34,7 +34,9 @@ type family struct {
 	routes    []route          // by rank of the world; our own is zero
 	places    *places          // of the ranks of the world; nil for one alone
 	graph     *topology.Graph  // our host
-	inProcess []bool           // by rank of the world: it runs in this process
+	inProcess []bool           // by rank of the world: it runs in this process, and not as if on another host
+	beside    []bool           // … it runs in this process
+	onOurGPU  []bool           // … it has the GPU that we have
 	device    *opened          // Config.Device; nil: none
 	devices   []kernels.Device // of all ranks of the world
 	model     tune.Model
@@ -237,10 +239,12 @@ func (f *family) connect(ctx context.Context, s bootstrap.Session, mine hello, a
 			f.log.Warn("shared memory keeps its name", "reason", err)
 		}
 	}
-	f.routes, f.inProcess = make([]route, len(all)), make([]bool, len(all))
+	f.routes, f.inProcess, f.beside, f.onOurGPU = make([]route, len(all)), make([]bool, len(all)), make([]bool, len(all)), make([]bool, len(all))
 	var machine []hello
 	for r, h := range all {
-		f.inProcess[r] = h.Process == mine.Process
+		f.beside[r] = h.Process == mine.Process
+		f.inProcess[r] = f.beside[r] && h.Boot == mine.Boot
+		f.onOurGPU[r] = h.GPU != "" && h.GPU == mine.GPU || f.beside[r] && h.Device == mine.Device && !h.Device.IsHost()
 		f.devices = append(f.devices, h.Device)
 		if h.Machine == mine.Machine {
 			machine = append(machine, h)

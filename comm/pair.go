@@ -115,8 +115,8 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 		return r, false, r.outcome()
 	}
 	like := p.prepared[lane]
-	if like == nil || like.dtype != call.DType || like.count != call.Count {
-		like = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count}}
+	if like == nil || like.dtype != call.DType || like.count != call.Count || like.whole != call.whole {
+		like = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count, whole: call.whole}}
 		like.digest = like.sum()
 		p.prepared[lane] = like
 	}

@@ -23,6 +23,11 @@ type signature struct {
 	root      int
 	algorithm string // asked for; may be empty
 	scaled    bool   // by factors of the ranks' own
+	whole     int    // elements of the call that it is a piece of; 0: none
+}
+
+func (c *Call) signature(inPlace bool) signature {
+	return signature{c.Kind, c.DType, c.RedOp, inPlace, c.Count, c.Root, c.Algorithm, c.Factor.Set, c.whole}
 }
 
 // prepared is a signature made ready: what Do needs beside the memory. It is immutable.
@@ -234,6 +239,10 @@ func (p *prepared) sum() uint32 {
 	h.Write([]byte(p.algorithm))
 	if p.scaled {
 		h.Write([]byte{1})
+	}
+	if p.whole != 0 {
+		binary.LittleEndian.PutUint64(b[:], uint64(p.whole))
+		h.Write(b[:])
 	}
 	return h.Sum32()
 }

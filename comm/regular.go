@@ -55,7 +55,7 @@ func (c *Comm) repeat(g *regular, p *prepared, call *Call) bool {
 func (r *run) same(call *Call) bool {
 	is := &r.call
 	return call.Src.Ptr == is.Src.Ptr && call.Dst.Ptr == is.Dst.Ptr && call.Src.Bytes == is.Src.Bytes && call.Dst.Bytes == is.Dst.Bytes &&
-		call.Count == is.Count && call.Kind == is.Kind && call.DType == is.DType && call.RedOp == is.RedOp && call.Root == is.Root &&
+		call.Count == is.Count && call.whole == is.whole && call.Kind == is.Kind && call.DType == is.DType && call.RedOp == is.RedOp && call.Root == is.Root &&
 		call.Algorithm == is.Algorithm && call.Comm == is.Comm && call.Src.Device.IsHost() && call.Dst.Device.IsHost() &&
 		!call.Factor.Set && call.Factor.At == nil && r.prepared.small
 }
@@ -63,7 +63,7 @@ func (r *run) same(call *Call) bool {
 // again reports whether a call is as one before was, and right: so are most, and they need no more checks.
 func (c *Comm) again(p *prepared, call *Call) bool {
 	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.RedOp || p.root != call.Root ||
-		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
+		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || p.whole != call.whole || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
 		call.Src.Bytes < p.src || call.Dst.Bytes < p.dst || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
 		return false
 	}

@@ -17,18 +17,23 @@ type agreed struct {
 	Root      int
 	Algorithm string
 	Scaled    bool `json:",omitempty"` // Factor is set
+	Whole     int  `json:",omitempty"` // Count of the call on GPU memory that it is a piece of
 }
 
 func (a agreed) String() string {
 	c := Call{Kind: a.Kind, DType: a.DType, RedOp: a.RedOp, Count: a.Count, Root: a.Root, Factor: kernels.Factor{Set: a.Scaled}}
-	if a.Algorithm == "" {
-		return c.String()
+	s := c.String()
+	if a.Whole != a.Count && a.Whole != 0 {
+		s += fmt.Sprintf(" (a piece of %d)", a.Whole)
 	}
-	return c.String() + " by " + a.Algorithm
+	if a.Algorithm != "" {
+		s += " by " + a.Algorithm
+	}
+	return s
 }
 
 func (p *prepared) agreed() agreed {
-	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm, Scaled: p.scaled}
+	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm, Scaled: p.scaled, Whole: p.whole}
 	if collective.Kind(p.kind).Reduces() {
 		a.RedOp = p.redop
 	}

@@ -144,7 +144,9 @@ func (c *Comm) settle() {
 		}
 	default:
 	}
-	why.ranks = culprits(why)
+	said := *why // which others may be reading
+	said.ranks = culprits(why)
+	why = &said
 	c.judgement = why
 	c.session.Abort(wire{why})
 	c.failPorts()

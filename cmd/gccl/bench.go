@@ -90,7 +90,7 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 	flags.StringVar(&f.json, "json", "", "write one JSON object a row to this file; - is stdout, in place of the table")
 	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
-	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process")
+	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process, or each in the one that a launcher started")
 	flags.IntSliceVar(&f.gpus, "gpus", []int{0}, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals")
 	flags.BoolVar(&f.graph, "graph", false, "with --device cuda: capture the -m calls of an iteration in a graph and replay it")
 	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
@@ -141,12 +141,12 @@ func (f *benchFlags) fit(flags *pflag.FlagSet) error {
 
 // start finds out what world we are in, and runs our part of the benchmark or starts the ranks.
 func (f *benchFlags) start(cmd *cobra.Command) error {
-	if f.device == "cuda" {
-		return f.measureOnDevice(cmd)
-	}
 	env, err := bootstrap.Environment(os.Getenv)
 	if err != nil {
 		return usageError{err}
+	}
+	if f.device == "cuda" && env.World == 0 {
+		return f.measureOnDevice(cmd, env)
 	}
 	promised, variable, err := bootstrap.PromisedWorld(os.Getenv)
 	if err != nil {
@@ -182,6 +182,10 @@ func (f *benchFlags) start(cmd *cobra.Command) error {
 	}
 	if spawn {
 		return f.spawn(cmd, world)
+	}
+	if f.device == "cuda" {
+		f.ranks = world
+		return f.measureOnDevice(cmd, env)
 	}
 	return f.measure(cmd, env, world)
 }
@@ -283,8 +287,8 @@ func (f *benchFlags) output(cmd *cobra.Command, rank int) (out bench.Output, don
 	return out, done, nil
 }
 
-// measureOnDevice is the benchmark of all ranks, in this process.
-func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
+// measureOnDevice is the benchmark of all ranks in this process, or of the one that a launcher has started.
+func (f *benchFlags) measureOnDevice(cmd *cobra.Command, env bootstrap.Env) (err error) {
 	if err := f.cfg.Check(f.ranks); err != nil {
 		return usageError{err}
 	}
@@ -297,12 +301,16 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	out, done, err := f.output(cmd, 0)
+	out, done, err := f.output(cmd, env.Rank)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	result, err := bench.RunOnDevice(ctx, f.cfg, f.ranks, f.gpus, f.graph, cc, out)
+	run, on := bench.RunOnDevice, bench.Devices{GPUs: f.gpus, Graph: f.graph}
+	if env.World > 0 {
+		run, on.Local = bench.RunRankOnDevice, max(env.LocalRank, 0)
+	}
+	result, err := run(ctx, f.cfg, f.ranks, on, cc, out)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		"struck": struck, "differ": differ, "shape": shape,
 		"again": again, "coming": coming, "leaving": leaving,
 		"absentee": absentee, "early": early, "twice": twice, "reset": reset, "crossed": crossed, "splits": splits, "extra": extra,
-		"recorded": recorded, "apart": apart, "linked": linked, "ranged": ranged, "fenced": fenced, "scanned": scanned, "paused": paused, "flipped": flipped,
+		"recorded": recorded, "apart": apart, "linked": linked, "ranged": ranged, "fenced": fenced, "scanned": scanned, "paused": paused, "flipped": flipped, "onGPU": onGPU,
 	})
 }
 

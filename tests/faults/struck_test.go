@@ -42,6 +42,8 @@ func (s strike) env() string {
 	return strikeVar + "=" + string(b)
 }
 
+func (s *strike) fromEnv() error { return json.Unmarshal([]byte(os.Getenv(strikeVar)), s) }
+
 func (s strike) survivors() (ranks []int) {
 	for r := range s.Ranks {
 		if r != s.Victim && r != s.Other {
@@ -73,7 +75,7 @@ func within() (context.Context, context.CancelFunc) {
 // struck is the job of a rank in a loop of collectives in which a fault strikes.
 func struck(r *cluster.Rank) {
 	var s strike
-	err := json.Unmarshal([]byte(os.Getenv(strikeVar)), &s)
+	err := s.fromEnv()
 	if err != nil {
 		r.Fatal(err)
 	}

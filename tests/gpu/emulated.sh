@@ -9,7 +9,7 @@ kernels/cuda/emulator/build.sh "$out"
 export LD_LIBRARY_PATH="$out" GCCL_REQUIRE=cuda CGO_ENABLED=1
 $GO build -o "$out/gccl" ./cmd/gccl
 $GO build -o "$out/example" ./examples/gpu
-for package in kernels/cuda/internal/cu kernels/cuda collective/gpu comm; do
+for package in kernels/cuda/internal/cu kernels/cuda collective/gpu comm tests/faults; do
 	$GO test -c -o "$out/$(basename $package).test" ./$package
 done
 run() { # package, arguments
@@ -20,6 +20,9 @@ run kernels/cuda/internal/cu -test.run=.
 run kernels/cuda -test.run=.
 run collective/gpu -test.run=.
 run comm -test.run=Device
+GCCL_EMULATOR_GPUS=1 run comm -test.run=DeviceProxy # shared by the ranks
+GCCL_EMULATOR_GPUS=5 run comm -test.run=DeviceProxy # each has one alone
+run tests/faults -test.run=OnGPU
 # More GPUs than anybody lends us, and small ones.
 GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay'
 GCCL_EMULATOR_GPUS=4 run comm -test.run=SeveralGPUs
@@ -28,5 +31,13 @@ GCCL_EMULATOR_GPUS=3 GCCL_EMULATOR_MULTIPROCESSORS=7 GCCL_EMULATOR_SEED=2 run co
 "$out/gccl" bench all_reduce --device cuda --ranks 3 --gpus 0,1 -d all -o all -b 1 -e 10K -f 37 -n 1 >"$out/bench.log" || { cat "$out/bench.log"; exit 1; }
 for kind in all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
 	"$out/gccl" bench $kind --device cuda --ranks 3 --graph -b 10K -e 10K -n 2 -m 3 -r all >"$out/bench.log" || { cat "$out/bench.log"; exit 1; }
+done
+# Ranks in processes of their own, each with GPUs that the others know nothing of.
+for kind in all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
+	for transport in shm tcp; do
+		for what in "-d all -o all -b 4 -e 4K -f 900" "-b 5M -e 5M"; do
+			GCCL_TRANSPORT=$transport "$out/gccl" run -n 3 -- "$out/gccl" bench $kind --device cuda -r all $what -n 1 -w 1 >"$out/bench.log" 2>&1 || { cat "$out/bench.log"; exit 1; }
+		done
+	done
 done
 echo ok

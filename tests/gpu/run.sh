@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs the GPU tests and figures from the binaries beside it, on a machine with a driver. Full logs go to the folder given.
-# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, long, litmus, machine, comm, bench, figures, shapes, soak or memcheck; without, values long litmus machine comm bench figures
+# usage: run.sh OUTPUT-FOLDER [GROUP…], where a group is values, long, litmus, machine, comm, bench, apart, figures, shapes, soak or memcheck; without, values long litmus machine comm bench apart figures
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: run.sh OUTPUT-FOLDER [values] [long] [litmus] [machine] [comm] [bench] [figures] [shapes] [soak] [memcheck]}
+out=${1:?usage: run.sh OUTPUT-FOLDER [values] [long] [litmus] [machine] [comm] [bench] [apart] [figures] [shapes] [soak] [memcheck]}
 shift
-[ $# -gt 0 ] || set -- values long litmus machine comm bench figures
+[ $# -gt 0 ] || set -- values long litmus machine comm bench apart figures
 export GCCL_REQUIRE=cuda
 status=0
 run() { # name, seconds, command…
@@ -46,6 +46,15 @@ for group in "$@"; do
 			run "bench-$kind" 60 ./gccl bench $kind --device cuda --ranks 5 -d all -o all -b 100K -e 100K -n 3 -m 3 -r all
 		done
 		run bench-types 90 ./gccl bench all_reduce --device cuda --ranks 3 -d all -o all -b 1 -e 100K -f 37 -n 3 -m 3
+		;;
+	apart) # ranks in processes of their own
+		run faults 60 ./faults.test -test.v -test.timeout 55s -test.run OnGPU
+		for n in 2 8; do
+			run "apart-$n" 90 ./gccl run -n $n -- ./gccl bench all_reduce --device cuda -b 8 -e 64M -f 8 -n 30 -m 5 && cat "$out/apart-$n.log"
+		done
+		for kind in all_gather reduce_scatter broadcast reduce alltoall sendrecv; do
+			run "apart-$kind" 60 ./gccl run -n 3 -- ./gccl bench $kind --device cuda -d all -o all -r all -b 100K -e 100K -n 3
+		done
 		;;
 	figures)
 		run figures 90 ./figures.test -test.v -test.timeout 80s -test.run Figures && cat "$out/figures.log"

@@ -39,6 +39,7 @@ done
 for link in read_bw atomic_lat; do # of the memory of GPUs
 	[[ $GCCL_REQUIRE != *cuda* ]] || { "$0/gccl" bench $link --use_cuda 0 -n 200 -w 0 && echo "ok $link of GPU memory"; } || { echo "FAIL $link of GPU memory"; status=1; }
 done
+[[ $GCCL_REQUIRE != *cuda* ]] || { GCCL_TRANSPORT=verbs "$0/gccl" run -n 2 -- "$0/gccl" bench all_reduce --device cuda -b 8 -e 64K -f 16 -n 5 && echo "ok bench of GPU memory"; } || { echo "FAIL bench of GPU memory"; status=1; }
 # The doctor compares a plan with what the device says to others, too.
 doctor() {
 	local plan word

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -18,20 +20,39 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-// RunOnDevice measures and checks collectives on the memory of GPUs, of so many ranks in this process, which are spread over the GPUs
-// given, by CUDA's ordinals. An iteration is a batch of Config.Agg calls, one after the other, of all ranks from one goroutine; its
-// time is the first GPU's, by events, divided by that. With graph the batch is captured once, and replayed.
-func RunOnDevice(ctx context.Context, cfg Config, ranks int, gpus []int, graph bool, cc comm.Config, out Output) (Result, error) {
-	if err := cfg.Check(ranks); err != nil {
+// Devices are the GPUs of a run, and how it uses them.
+type Devices struct {
+	GPUs  []int // by CUDA's ordinals; ranks take them by turns
+	Graph bool  // a batch is captured once, and replayed
+	Local int   // our rank's number on its host, where each rank runs in a process of its own
+}
+
+// RunOnDevice measures and checks collectives on the memory of GPUs, of so many ranks in this process. An iteration is a batch of Config.Agg calls,
+// one after the other, of all ranks from one goroutine; its time is the first GPU's, by events, divided by that.
+func RunOnDevice(ctx context.Context, cfg Config, ranks int, on Devices, cc comm.Config, out Output) (Result, error) {
+	return runOnDevice(&deviceRunner{ctx: ctx, cfg: &cfg, on: on, world: ranks}, cc, out)
+}
+
+// RunRankOnDevice is RunOnDevice of one rank of a world that the configuration, or a launcher's environment, describes. Times are those of the rank
+// that took longest.
+func RunRankOnDevice(ctx context.Context, cfg Config, world int, on Devices, cc comm.Config, out Output) (Result, error) {
+	return runOnDevice(&deviceRunner{ctx: ctx, cfg: &cfg, on: on, world: world, apart: true}, cc, out)
+}
+
+func runOnDevice(r *deviceRunner, cc comm.Config, out Output) (Result, error) {
+	if err := r.cfg.Check(r.world); err != nil {
 		return Result{}, err
 	}
-	r := &deviceRunner{ctx: ctx, cfg: &cfg, graph: graph, report: &report{inPlace: cfg.Kind.inPlace, out: out}}
-	err := r.prepare(ranks, gpus, cc)
+	r.report = &report{inPlace: r.cfg.Kind.inPlace, out: out}
+	err := r.prepare(cc)
 	if err == nil {
-		err = cfg.messages(ranks, r.message)
+		err = r.cfg.messages(r.world, r.message)
 	}
 	if err == nil {
 		err = r.report.end()
+	}
+	if err != nil && r.apart && len(r.ranks) > 0 && r.ranks[0].c != nil {
+		r.ranks[0].c.Abort(err) // nobody should wait for us
 	}
 	return r.report.result, errors.Join(err, r.close())
 }
@@ -40,15 +61,17 @@ func RunOnDevice(ctx context.Context, cfg Config, ranks int, gpus []int, graph b
 type deviceRunner struct {
 	ctx    context.Context
 	cfg    *Config
-	graph  bool
+	on     Devices
+	world  int  // ranks
+	apart  bool // one of them is here
 	report *report
 
 	device     *cuda.Device   // the first rank's
 	devices    []*cuda.Device // all
-	ranks      []*deviceRank
+	ranks      []*deviceRank  // those that are here
 	begin, end cuda.Event
 	fork       cuda.Event   // of a capture
-	join       []cuda.Event // one a rank
+	joins      []cuda.Event // one a rank
 }
 
 // deviceRank is a rank with its stream, and two buffers each on the device and here, which look alike.
@@ -61,8 +84,11 @@ type deviceRank struct {
 	message   *message
 }
 
-func (r *deviceRunner) prepare(ranks int, gpus []int, cc comm.Config) (err error) {
-	for _, ordinal := range gpus {
+func (r *deviceRunner) prepare(cc comm.Config) (err error) {
+	for _, ordinal := range r.on.GPUs {
+		if r.apart && ordinal != r.on.GPUs[r.on.Local%len(r.on.GPUs)] {
+			continue
+		}
 		d, err := cuda.Open(ordinal)
 		if err != nil {
 			return err
@@ -75,26 +101,20 @@ func (r *deviceRunner) prepare(ranks int, gpus []int, cc comm.Config) (err error
 			return err
 		}
 	}
-	root, err := bootstrap.ListenRoot(r.ctx, bootstrap.RootConfig{Address: "127.0.0.1:0", Log: cc.Logger})
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	r.ranks = make([]*deviceRank, ranks)
-	var joining errgroup.Group
-	for i := range r.ranks {
-		r.ranks[i] = &deviceRank{device: r.devices[i%len(r.devices)]}
-		joining.Go(func() (err error) {
-			mine := cc
-			mine.Rank, mine.Size, mine.ID, mine.Device = i, ranks, root.ID(), r.ranks[i].device.Device()
-			r.ranks[i].c, err = comm.New(r.ctx, mine)
+	if r.apart {
+		k := &deviceRank{device: r.device}
+		cc.Device = r.device.Device()
+		if k.c, err = comm.New(r.ctx, cc); err != nil {
 			return err
-		})
-	}
-	if err := joining.Wait(); err != nil {
+		}
+		r.ranks = []*deviceRank{k}
+		if k.c.Rank() != 0 {
+			r.report.out.Table, r.report.out.JSON = nil, nil
+		}
+	} else if err := r.join(cc); err != nil {
 		return err
 	}
-	in, out := r.cfg.need(ranks)
+	in, out := r.cfg.need(r.world)
 	for _, k := range r.ranks {
 		for _, b := range []struct {
 			host   **buffer
@@ -115,10 +135,34 @@ func (r *deviceRunner) prepare(ranks int, gpus []int, cc comm.Config) (err error
 		if err != nil {
 			return err
 		}
-		r.join = append(r.join, e)
+		r.joins = append(r.joins, e)
 	}
 	r.report.result.Members = 1
+	if r.apart {
+		r.report.result.Members = r.world
+	}
 	return r.report.begin(r.head())
+}
+
+// join makes the communicators of the ranks, which are all here.
+func (r *deviceRunner) join(cc comm.Config) error {
+	root, err := bootstrap.ListenRoot(r.ctx, bootstrap.RootConfig{Address: "127.0.0.1:0", Log: cc.Logger})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r.ranks = make([]*deviceRank, r.world)
+	var joining errgroup.Group
+	for i := range r.ranks {
+		r.ranks[i] = &deviceRank{device: r.devices[i%len(r.devices)]}
+		joining.Go(func() (err error) {
+			mine := cc
+			mine.Rank, mine.Size, mine.ID, mine.Device = i, r.world, root.ID(), r.ranks[i].device.Device()
+			r.ranks[i].c, err = comm.New(r.ctx, mine)
+			return err
+		})
+	}
+	return joining.Wait()
 }
 
 func (r *deviceRunner) head() string {
@@ -128,14 +172,21 @@ func (r *deviceRunner) head() string {
 	for _, d := range r.devices[1:] {
 		where += ", " + d.String()
 	}
-	fmt.Fprintf(&b, "# gccl bench %s: %s of one process on %s (%s, compute capability %d.%d, %d multiprocessors)\n",
-		r.cfg.Kind.Name, plural(len(r.ranks), "rank"), where, i.Name, i.Major, i.Minor, i.Multiprocessors)
+	of := "one process"
+	if r.apart {
+		of = "as many processes, rank 0"
+	}
+	fmt.Fprintf(&b, "# gccl bench %s: %s of %s on %s (%s, compute capability %d.%d, %d multiprocessors)\n",
+		r.cfg.Kind.Name, plural(r.world, "rank"), of, where, i.Name, i.Major, i.Minor, i.Multiprocessors)
 	how := "queued one by one"
-	if r.graph {
+	if r.on.Graph {
 		how = "captured in a graph, which is replayed"
 	}
 	fmt.Fprintf(&b, "# time: median of %d iterations by the GPU's clock; an iteration is %s of all ranks, %s, and its time divided by that\n",
 		r.cfg.Iters, plural(r.cfg.Agg, "call"), how)
+	if r.apart {
+		b.WriteString("# an iteration's time is that of the rank that took longest\n")
+	}
 	return b.String()
 }
 
@@ -150,7 +201,7 @@ func (r *deviceRunner) close() error {
 			errs = append(errs, r.device.DestroyEvent(e))
 		}
 	}
-	for i, e := range r.join {
+	for i, e := range r.joins {
 		errs = append(errs, r.ranks[i].device.DestroyEvent(e))
 	}
 	for _, k := range r.ranks {
@@ -188,6 +239,10 @@ func (r *deviceRunner) message(d kernels.DType, op Op, root int, size int64) err
 		row := newRow(m, r.cfg)
 		row.Transport, row.Memory, row.Barrier = r.device.String(), "device", "none"
 		row.Algo = cmp.Or(r.cfg.Algorithm, "fused")
+		if r.apart {
+			row.Transport = "cuda+" + r.ways()
+			row.Algo = cmp.Or(r.cfg.Algorithm, "proxied")
+		}
 		err := r.time(&row, calls)
 		if err == nil && r.cfg.Checks > 0 && !m.kind.isBarrier() {
 			row.Wrong, err = r.check(m, calls)
@@ -233,7 +288,7 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 	if err := batch(); err != nil { // also what comes before a capture: memory and modules
 		return err
 	}
-	if r.graph {
+	if r.on.Graph {
 		for _, d := range r.devices {
 			if err := d.Synchronize(); err != nil {
 				return err
@@ -268,6 +323,17 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 		}
 	}
 	row.TimeUS = newTimeUS(times)
+	if r.apart {
+		own := make([]int64, len(times))
+		for i, t := range times {
+			own[i] = int64(t)
+		}
+		all, err := gather(r.ctx, r.ranks[0].c, own)
+		if err != nil {
+			return err
+		}
+		row.TimeUS = slowest(all)
+	}
 	row.TimeUS.Mean = row.TimeUS.P50 // what bandwidths come from
 	row.setBandwidth(r.ranks[0].message.kind, row.TimeUS.P50)
 	return nil
@@ -285,7 +351,7 @@ func (r *deviceRunner) capture(batch func() error) (*cuda.Graph, error) {
 			err = batch()
 		}
 		for i, k := range r.ranks[1:] {
-			err = errors.Join(err, k.device.Record(r.join[i+1], k.stream), r.device.WaitEvent(first, r.join[i+1]))
+			err = errors.Join(err, k.device.Record(r.joins[i+1], k.stream), r.device.WaitEvent(first, r.joins[i+1]))
 		}
 		return err
 	})
@@ -317,8 +383,12 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 					return nil, err
 				}
 				v := k.message.verdict(in)
-				if m.kind.comm == comm.KindAllReduce && string(k.message.dst) != string(r.ranks[0].message.dst) {
-					v.Add(reference.Verdict{Wrong: 1, First: "the result's bits are not those of rank 0"})
+				if m.kind.comm == comm.KindAllReduce {
+					bits, err := r.sameBits(k)
+					if err != nil {
+						return nil, err
+					}
+					v.Add(bits)
 				}
 				if v.Wrong > 0 && r.report.out.Log != nil {
 					fmt.Fprintf(r.report.out.Log, "rank %d: %s of %s, %v, in place %v, special values %v: %d wrong; %s\n",
@@ -328,7 +398,42 @@ func (r *deviceRunner) check(m *message, calls []comm.Call) (*int64, error) {
 			}
 		}
 	}
-	return &total, nil
+	if !r.apart {
+		return &total, nil
+	}
+	all, err := tally(r.ctx, r.ranks[0].c, total)
+	return &all, err
+}
+
+// sameBits counts one where a rank's result is not as the first one's.
+func (r *deviceRunner) sameBits(k *deviceRank) (v reference.Verdict, err error) {
+	first := string(k.message.dst) == string(r.ranks[0].message.dst)
+	if r.apart {
+		h := fnv.New64a()
+		h.Write(k.message.dst)
+		sum := int64(h.Sum64())
+		all, err := gather(r.ctx, k.c, []int64{sum})
+		if err != nil {
+			return v, err
+		}
+		first = all[0][0] == sum
+	}
+	if !first {
+		v = reference.Verdict{Wrong: 1, First: "the result's bits are not those of rank 0"}
+	}
+	return v, nil
+}
+
+// ways are the transports that a rank's process uses.
+func (r *deviceRunner) ways() string {
+	var names []string
+	for _, p := range r.ranks[0].c.Paths() {
+		if !slices.Contains(names, p.Transport) {
+			names = append(names, p.Transport)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, "+")
 }
 
 // copyAll copies what the message uses of the buffers, canaries included, to the device or back.

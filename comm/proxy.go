@@ -1,0 +1,223 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// A proxy does a rank's calls on GPU memory by way of host memory, where the ranks' GPUs do not reach each other: they are in several
+// processes, or must not. A call is cut in rounds. On the call's stream a round's part of the input is copied to pinned memory and a word
+// tells the host; the stream waits for another word, and the result is copied from pinned memory. In between the host makes the
+// collective of the pieces, on a communicator of the same ranks. Who calls queues all that and goes on; what the host does calls no
+// driver of GPUs (proxyhost.go), so it goes on whatever waits in there.
+//
+// A GPU takes streams by few queues, and what waits at a queue's head holds up the other streams in it. Where ranks of one process share a GPU
+// that could be the very one that is waited for, so there the caller waits, instead of the stream.
+type proxy struct {
+	id         uint64 // of the process's proxies, which are locked in this order
+	comm, host *Comm
+	device     *opened
+	shares     bool           // the GPU with another rank of this process
+	words      cuda.Pinned    // told, done
+	told, done *atomic.Uint32 // number of the last round whose input is there; … whose result is
+
+	trips  *trips     // nil: somebody else has the GPU
+	mu     sync.Mutex // orders what follows, and what is queued
+	slots  slots
+	old    []slots
+	queued uint32 // number of the last round
+	waited uint32 // the stream has been told to wait until this one is done
+	stream cuda.Stream
+	behind cuda.Event // the last batch, on stream
+
+	flow   sync.Mutex // guards ops
+	eased  *sync.Cond // ops is less, or the communicator broken
+	ops    int        // that the stream has for rounds which are not done
+	head   *round     // from rounds; of serve alone
+	rounds chan *round
+	begun  chan *round
+	busy   atomic.Int32 // rounds in begun, or on their way through it
+	ends   sync.WaitGroup
+	quit   chan struct{}
+}
+
+const (
+	proxyDepth = 4       // rounds in flight on a stream
+	proxyRoom  = 1 << 20 // bytes of a round of a call, of all ranks' blocks together
+	pairRoom   = proxyRoom / 4
+	// A stream takes about a thousand operations; who queues more would wait in the driver, where others could not pass.
+	maxOps = 512
+	doneAt = 128 // in proxy.words, behind told and on another line
+)
+
+// slots are the pinned host memory of the rounds in flight.
+type slots struct {
+	at      unsafe.Pointer
+	in, out int64 // bytes in each
+	free    func() error
+}
+
+// round is pieces of calls that are done together.
+type round struct {
+	number uint32 // from 1 on
+	kernel bool   // it is a trip, which has no such number
+	id     uint32 // of the trip,
+	trip   uint32 // and its number when it has come
+	legs   []leg
+	ops    int
+	runs   []*run // on the host
+	err    error  // of the start of one that is missing
+}
+
+// proxies counts those that were made.
+var proxies atomic.Uint64
+
+// joinProxy makes the proxy, together with the other ranks.
+func (c *Comm) joinProxy(ctx context.Context) error {
+	sub, err := c.session.Sub(ctx, c.everybody())
+	if err != nil {
+		return err
+	}
+	y := &proxy{id: proxies.Add(1), comm: c, device: c.family.device, rounds: make(chan *round, maxOps), begun: make(chan *round, maxOps), quit: make(chan struct{})}
+	y.eased = sync.NewCond(&y.flow)
+	f, alone := c.family, true
+	for w := range f.routes {
+		if w != c.world[c.rank] && f.onOurGPU[w] {
+			alone = false
+			y.shares = y.shares || f.beside[w]
+		}
+	}
+	y.host = newComm(sub.ID(), c.rank, c.world, c.family, sub)
+	c.proxy = y
+	if y.words, err = y.device.AllocPinned(4096); err == nil {
+		y.told, y.done = (*atomic.Uint32)(y.words.Host), (*atomic.Uint32)(unsafe.Add(y.words.Host, doneAt))
+		y.told.Store(0)
+		y.done.Store(0)
+		if y.behind, err = y.device.NewEvent(false); err == nil {
+			y.slots, err = y.newSlots(proxyRoom, proxyRoom)
+		}
+	}
+	if err == nil && alone {
+		y.trips, err = newTrips(y.device)
+	}
+	if err != nil {
+		return fmt.Errorf("comm %s: pinned memory for calls on %v: %w", c.name(), y.device, err)
+	}
+	y.ends.Go(y.watch)
+	y.ends.Go(y.serve)
+	y.ends.Go(y.finishAll)
+	return nil
+}
+
+// newSlots allocates memory that ranks on the host can read where it lies, if there is such, and pins it.
+func (y *proxy) newSlots(in, out int64) (slots, error) {
+	const page = 4096
+	s := slots{in: (in + page - 1) / page * page, out: (out + page - 1) / page * page}
+	bytes := proxyDepth * (s.in + s.out)
+	if y.comm.family.allocator() != nil {
+		m, err := y.comm.Alloc(bytes)
+		if err == nil {
+			if err = y.device.Pin(m); err == nil {
+				s.at, s.free = m.Ptr, func() error { return errors.Join(y.device.Unpin(m), y.comm.Free(m)) }
+				return s, nil
+			}
+			err = errors.Join(err, y.comm.Free(m))
+		}
+		y.comm.family.log.Warn("messages of GPU memory are copied once more, for shared host memory cannot be pinned", "comm", y.comm.name(), "bytes", bytes, "reason", err)
+	}
+	p, err := y.device.AllocPinned(bytes)
+	s.at, s.free = p.Host, func() error { return y.device.FreePinned(p) }
+	return s, err
+}
+
+// of is where a round's memory begins.
+func (s *slots) of(number uint32) (in, out unsafe.Pointer) {
+	in = unsafe.Add(s.at, int64(number%proxyDepth)*(s.in+s.out))
+	return in, unsafe.Add(in, s.in)
+}
+
+// reserve sees to it that rounds have so much room, in bytes. Those before keep theirs. The proxy's lock is held.
+func (y *proxy) reserve(in, out int64) error {
+	if in <= y.slots.in && out <= y.slots.out {
+		return nil
+	}
+	more, err := y.newSlots(max(in, y.slots.in), max(out, y.slots.out))
+	if err != nil {
+		return fmt.Errorf("pinned memory for calls on %v: %w", y.device, err)
+	}
+	y.old = append(y.old, y.slots)
+	y.slots = more
+	return nil
+}
+
+// until has a stream wait until a round is done, unless it does anyway, or waits itself. The proxy's lock is held.
+func (y *proxy) until(s cuda.Stream, number uint32) error {
+	if int32(number-y.waited) <= 0 {
+		return nil
+	}
+	y.waited = number
+	if !y.shares {
+		return y.device.Until(s, unsafe.Add(y.words.Device, doneAt), number)
+	}
+	y.flow.Lock()
+	defer y.flow.Unlock()
+	for int32(number-y.done.Load()) > 0 {
+		y.eased.Wait()
+	}
+	return y.comm.reason()
+}
+
+// ease waits until the stream has room for operations.
+func (y *proxy) ease(ops int) error {
+	y.flow.Lock()
+	defer y.flow.Unlock()
+	for y.ops > 0 && y.ops+ops > maxOps && y.comm.reason() == nil {
+		y.eased.Wait()
+	}
+	y.ops += ops
+	return y.comm.reason()
+}
+
+// drain returns when all that was queued is done or the communicator has failed.
+func (y *proxy) drain() {
+	if y == nil {
+		return
+	}
+	y.flow.Lock()
+	defer y.flow.Unlock()
+	for y.ops > 0 && y.comm.reason() == nil {
+		y.eased.Wait()
+	}
+}
+
+// close waits until all that is queued is through, and frees everything. The communicator has failed.
+func (y *proxy) close() (err error) {
+	if y == nil {
+		return nil
+	}
+	y.mu.Lock() // nobody queues any more
+	defer y.mu.Unlock()
+	close(y.rounds)
+	close(y.quit)
+	err = y.host.Close() // ends what is under way
+	y.ends.Wait()
+	y.trips.end()
+	if y.behind != 0 {
+		err = errors.Join(err, y.device.WaitFor(y.behind), y.device.DestroyEvent(y.behind))
+	}
+	for _, s := range append(y.old, y.slots) {
+		if s.free != nil {
+			err = errors.Join(err, s.free())
+		}
+	}
+	if y.words.Host != nil {
+		err = errors.Join(err, y.device.FreePinned(y.words))
+	}
+	return errors.Join(err, y.trips.close())
+}

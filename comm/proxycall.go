@@ -1,0 +1,135 @@
+package comm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+)
+
+// proxied is a call that is cut in rounds.
+type proxied struct {
+	call          Call
+	src, dst      int64 // bytes
+	chunk, rounds int   // elements of a round's piece
+	first         int   // round of the batch
+	in, out       int   // blocks that are copied from and to the GPU
+	echoes        bool  // the host's result is its input
+	captured      bool  // in a graph
+}
+
+// blocks are equal blocks of bytes, each of which begins a pitch behind the one before.
+type blocks struct {
+	at           unsafe.Pointer
+	bytes, pitch int64
+	rows         int
+}
+
+func (b blocks) total() int64 { return b.bytes * int64(b.rows) }
+
+// leg is a call's part of a round: what is copied from and to the GPU's memory, and the call on host memory.
+type leg struct {
+	call    Call
+	in, out blocks
+}
+
+// proxies reports whether the call is on GPU memory and done by the communicator's proxy.
+func (c *Call) proxies() bool {
+	return c.Comm != nil && c.Comm.proxy != nil && !c.memory().Device.IsHost()
+}
+
+// cut checks a call and cuts it.
+func (y *proxy) cut(call *Call) (x proxied, err error) {
+	c := y.comm
+	if err := c.checkShape(call); err != nil {
+		return x, err
+	}
+	x = proxied{call: *call, in: 1, out: 1}
+	if x.src, x.dst, err = c.sizes(call); err != nil {
+		return x, err
+	}
+	inPlace := !call.Kind.pointToPoint() && c.inPlace(call)
+	if err := c.checkMemory(call, x.src, x.dst, inPlace); err != nil {
+		return x, err
+	}
+	if own := y.device.Device.Device(); own != call.memory().Device {
+		return x, argument("%v: memory on %v, but Config.Device is %v", call, call.memory().Device, own)
+	}
+	if call.Factor.At != nil {
+		return x, fmt.Errorf("comm %s: %v: a factor in GPU memory, in a call between processes: %w", c.name(), call, ErrUnsupported)
+	}
+	if x.captured, err = y.device.Capturing(call.Stream); err != nil {
+		return x, fmt.Errorf("comm %s: %v: %w", c.name(), call, err)
+	}
+	rows, room := 1, pairRoom
+	if !call.Kind.pointToPoint() {
+		x.in, x.out = collective.Kind(call.Kind).Blocks(c.Size())
+		rows, room = max(x.in, x.out, 1), proxyRoom
+	}
+	if x.src == 0 {
+		x.in = 0
+	}
+	x.echoes = call.Kind == KindBroadcast && x.src > 0
+	if x.dst == 0 || x.echoes && inPlace {
+		x.out = 0
+	}
+	if x.chunk = max(1, room/rows/call.DType.Size()); x.chunk > 64 {
+		x.chunk -= x.chunk % 64
+	}
+	x.rounds = (call.Count + x.chunk - 1) / x.chunk
+	switch {
+	case call.Kind == KindBarrier:
+		x.rounds = 1
+	case x.rounds > 0 && !call.Kind.pointToPoint(): // what is wrong with a piece is said now
+		l := x.leg(0)
+		_, err = y.host.prepare(l.call.signature(x.echoes), &l.call)
+	}
+	return x, err
+}
+
+// leg is the part of the k-th round.
+func (x *proxied) leg(k int) leg {
+	elem, from := int64(x.call.DType.Size()), k*x.chunk
+	l := leg{call: x.call}
+	l.call.Comm, l.call.Stream, l.call.whole = nil, 0, x.call.Count
+	l.call.Count = min(x.chunk, x.call.Count-from)
+	at, bytes, pitch := int64(from)*elem, int64(l.call.Count)*elem, int64(x.call.Count)*elem
+	if x.in > 0 {
+		l.in = blocks{unsafe.Add(x.call.Src.Ptr, at), bytes, pitch, x.in}
+	}
+	if x.out > 0 {
+		l.out = blocks{unsafe.Add(x.call.Dst.Ptr, at), bytes, pitch, x.out}
+	}
+	return l
+}
+
+// place gives a leg its memory on the host.
+func (x *proxied) place(l *leg, in, out unsafe.Pointer) {
+	l.call.Src, l.call.Dst = kernels.Mem{}, kernels.Mem{}
+	if x.in > 0 {
+		l.call.Src = kernels.Mem{Ptr: in, Bytes: l.in.total()}
+	}
+	switch {
+	case x.echoes:
+		l.call.Dst = l.call.Src
+	case x.out > 0:
+		l.call.Dst = kernels.Mem{Ptr: out, Bytes: l.out.total()}
+	}
+}
+
+// sameLane reports whether calls have to be done one after the other, however ranks group them.
+func sameLane(a, b *Call) bool {
+	if a.Kind.pointToPoint() || b.Kind.pointToPoint() {
+		return a.Kind == b.Kind && a.Peer == b.Peer
+	}
+	return true
+}
+
+// touches reports whether one of the calls writes what the other one reads or writes.
+func (x *proxied) touches(o *proxied) bool {
+	meet := func(a unsafe.Pointer, n int64, b unsafe.Pointer, m int64) bool {
+		return n > 0 && m > 0 && uintptr(a) < uintptr(b)+uintptr(m) && uintptr(b) < uintptr(a)+uintptr(n)
+	}
+	return meet(x.call.Dst.Ptr, x.dst, o.call.Dst.Ptr, o.dst) || meet(x.call.Dst.Ptr, x.dst, o.call.Src.Ptr, o.src) || meet(x.call.Src.Ptr, x.src, o.call.Dst.Ptr, o.dst)
+}
