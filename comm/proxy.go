@@ -201,11 +201,11 @@ func (y *proxy) close() (err error) {
 	if y == nil {
 		return nil
 	}
-	y.mu.Lock() // nobody queues any more
+	err = y.host.Close() // ends what is under way, also for who waits with the lock
+	y.mu.Lock()          // nobody queues any more
 	defer y.mu.Unlock()
 	close(y.rounds)
 	close(y.quit)
-	err = y.host.Close() // ends what is under way
 	y.ends.Wait()
 	y.trips.end()
 	if y.behind != 0 {

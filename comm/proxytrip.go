@@ -68,7 +68,7 @@ func (t *trips) close() (err error) {
 
 // end lets the kernels go that wait. What they bring is undefined.
 func (t *trips) end() {
-	if t != nil {
+	if t != nil && t.stop != nil {
 		t.stop.Store(1)
 	}
 }
