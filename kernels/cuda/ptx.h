@@ -137,6 +137,12 @@ DEVICE u32 load_acquire(u64 p) {
 }
 DEVICE void store_release(u64 p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 
+DEVICE u32 add_one(u64 p) { // returns what was there
+	u32 x;
+	asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(x) : "l"(p) : "memory");
+	return x;
+}
+
 // Conversions, by their bits. Those to 8 bits saturate; pairs have the low one in the low half.
 DEVICE float half_to_float(u16 x) {
 	float f;

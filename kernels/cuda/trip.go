@@ -14,7 +14,7 @@ const (
 )
 
 // TripWords is where a device's trips and the host tell each other, in pinned memory of at least TripWordsBytes bytes: 32-bit words, by their
-// offsets, zero at first. Trips of the same words follow each other, one at a time.
+// offsets, zero at first. Trips of the same words go one at a time, whatever streams they are on.
 const (
 	TripTold       = 0  // the number of the last trip whose input is there, from 1 on
 	TripID         = 4  // … and its id
@@ -39,7 +39,8 @@ type tripPart struct {
 	out, unit           uint32
 }
 
-// Reset empties it. count is a word of the device's memory, zero at first, for the trips of these words alone.
+// Reset empties it. count are two words of the device's memory, zero at first, for the trips of these words alone. (Where trips count from another
+// number on, all words but the last have it.)
 func (x *Trip) Reset(words, count unsafe.Pointer, id uint32) {
 	x.args.words, x.args.count, x.args.id, x.args.parts = uint64(uintptr(words)), uint64(uintptr(count)), id, 0
 }

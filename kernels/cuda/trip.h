@@ -24,7 +24,7 @@ struct Part {
 };
 
 struct Trip {
-	u64 words, count; // of the host; of trips that were made, on the device
+	u64 words, count; // of the host; of trips that have begun, and behind it of those that have ended, on the device
 	u32 id, parts;
 	Part part[MAX_PARTS];
 };
@@ -63,15 +63,21 @@ DEVICE void carry_all(const Trip &t, u32 out) {
 }
 
 DEVICE void trip(const Trip &t) {
+	SHARED(u32, number);
+	if (thread_index() == 0) { // streams may bring several at a time
+		number = add_one(t.count) + 1;
+		while (load_acquire(t.count + 4) != number - 1 && load_relaxed(t.words + STOP_AT) == 0) turn();
+	}
+	sync_threads();
 	carry_all(t, 0);
 	sync_threads();
 	if (thread_index() == 0) {
-		const u32 number = load_relaxed(t.count) + 1;
 		store_relaxed(t.words + ID_AT, t.id);
 		store_release(t.words + TOLD_AT, number);
 		while ((s32)(load_acquire(t.words + DONE_AT) - number) < 0 && load_relaxed(t.words + STOP_AT) == 0) turn();
-		store_relaxed(t.count, number);
 	}
 	sync_threads();
 	carry_all(t, 1);
+	sync_threads();
+	if (thread_index() == 0) store_release(t.count + 4, number);
 }

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -26,9 +27,9 @@ func TestTrips(t *testing.T) {
 	host, err := d.AllocPinned(2 * room)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.FreePinned(host)) }()
-	count, err := d.Alloc(4)
+	count, err := d.Alloc(8)
 	require.NoError(t, err)
-	require.NoError(t, d.Fill(s, count.Ptr, 0, 4))
+	require.NoError(t, d.Fill(s, count.Ptr, 0, 8))
 	m, err := d.Alloc(4 * room)
 	require.NoError(t, err)
 	at := func(i int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Add(words.Host, i)) }
@@ -85,6 +86,35 @@ func TestTrips(t *testing.T) {
 			check()
 		}
 		require.NoError(t, g.Destroy())
+	}
+	// Of several streams at a time, each brings its own.
+	other, err := d.NewStream()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.DestroyStream(other)) }()
+	both := []cuda.Stream{s, other}
+	for i := range both {
+		require.NoError(t, d.Fill(s, unsafe.Add(m.Ptr, 4*i), byte(i+1), 4))
+	}
+	require.NoError(t, d.Wait(s))
+	for round := range 20 {
+		for i, on := range both {
+			var x cuda.Trip
+			x.Reset(words.Device, count.Ptr, uint32(1000+i))
+			require.True(t, x.Add(false, unsafe.Add(m.Ptr, 4*i), host.Device, 4, 4, 1))
+			require.True(t, x.Add(true, unsafe.Add(m.Ptr, 4*(2+i)), host.Device, 4, 4, 1))
+			require.NoError(t, d.LaunchTrip(&x, on))
+		}
+		for range both {
+			number++
+			for at(cuda.TripTold).Load() != number {
+			}
+			require.EqualValues(t, at(cuda.TripID).Load()-999, seen[0])
+			seen[0] += byte(round)
+			at(cuda.TripDone).Store(number)
+		}
+		got := make([]byte, 8)
+		require.NoError(t, errors.Join(d.Wait(s), d.Wait(other), d.CopyAny(s, unsafe.Pointer(&got[0]), unsafe.Add(m.Ptr, 8), 8), d.Wait(s)))
+		require.Equal(t, []byte{byte(1 + round), 1, 1, 1, byte(2 + round), 2, 2, 2}, got)
 	}
 	var x cuda.Trip
 	x.Reset(words.Device, count.Ptr, 99)

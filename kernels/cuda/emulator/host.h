@@ -107,6 +107,10 @@ DEVICE void store_relaxed(u64 p, u32 x) {
 	emulator::check(p, 4);
 	__atomic_store_n(reinterpret_cast<u32 *>(p), x, __ATOMIC_RELEASE);
 }
+DEVICE u32 add_one(u64 p) {
+	emulator::check(p, 4);
+	return __atomic_fetch_add(reinterpret_cast<u32 *>(p), 1, __ATOMIC_ACQ_REL);
+}
 DEVICE u32 load_acquire(u64 p) { return load_relaxed(p); }
 DEVICE void store_release(u64 p, u32 x) { store_relaxed(p, x); }
 
