@@ -34,6 +34,9 @@ func (c *Comm) do(ctx context.Context, call *Call) error {
 		}
 		return nil
 	}
+	if c.proxy != nil {
+		defer c.endWith(ctx)()
+	}
 	r, holds, err := c.start(call, waits)
 	if err != nil {
 		return err
@@ -84,8 +87,13 @@ func Group(ctx context.Context, calls ...Call) error {
 	var proxied []Call
 	for i := range calls {
 		if calls[i].proxies() {
+			defer calls[i].Comm.endWith(ctx)()
 			proxied = append(proxied, calls[i])
 			continue
+		}
+		if calls[i].awaits(proxied) {
+			errs = append(errs, queueProxied(proxied)...)
+			proxied = nil
 		}
 		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {

@@ -27,10 +27,17 @@ type proxy struct {
 	words      cuda.Pinned    // told, done
 	told, done *atomic.Uint32 // number of the last round whose input is there; … whose result is
 
-	trips  *trips     // nil: somebody else has the GPU
+	trips *trips // nil: somebody else has the GPU
+
+	main   *proxy      // whose calls of a Group this one does some of, on a stream of its own; nil: it is one's own
+	own    cuda.Stream // of such a one
+	laneMu sync.Mutex
+	lanes  []*proxy // those that it is the main one of
+
 	mu     sync.Mutex // orders what follows, and what is queued
 	slots  slots
 	old    []slots
+	dirty  bool   // something was queued that behind is not behind
 	queued uint32 // number of the last round
 	waited uint32 // the stream has been told to wait until this one is done
 	stream cuda.Stream
@@ -45,6 +52,7 @@ type proxy struct {
 	busy   atomic.Int32 // rounds in begun, or on their way through it
 	ends   sync.WaitGroup
 	quit   chan struct{}
+	base   uint32 // numbers begin behind it
 }
 
 const (
@@ -66,9 +74,10 @@ type slots struct {
 // round is pieces of calls that are done together.
 type round struct {
 	number uint32 // from 1 on
+	came   bool   // its input is there
 	kernel bool   // it is a trip, which has no such number
 	id     uint32 // of the trip,
-	trip   uint32 // and its number when it has come
+	trip   uint32 // and its number once it has come
 	legs   []leg
 	ops    int
 	runs   []*run // on the host
@@ -84,35 +93,80 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	y := &proxy{id: proxies.Add(1), comm: c, device: c.family.device, rounds: make(chan *round, maxOps), begun: make(chan *round, maxOps), quit: make(chan struct{})}
-	y.eased = sync.NewCond(&y.flow)
-	f, alone := c.family, true
-	for w := range f.routes {
-		if w != c.world[c.rank] && f.onOurGPU[w] {
+	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub), nil)
+	c.proxy = y
+	alone := true
+	for w := range c.family.routes {
+		if w != c.world[c.rank] && c.family.onOurGPU[w] {
 			alone = false
-			y.shares = y.shares || f.beside[w]
+			y.shares = y.shares || c.family.beside[w]
 		}
 	}
-	y.host = newComm(sub.ID(), c.rank, c.world, c.family, sub)
-	c.proxy = y
-	if y.words, err = y.device.AllocPinned(4096); err == nil {
-		y.told, y.done = (*atomic.Uint32)(y.words.Host), (*atomic.Uint32)(unsafe.Add(y.words.Host, doneAt))
-		y.told.Store(0)
-		y.done.Store(0)
-		if y.behind, err = y.device.NewEvent(false); err == nil {
-			y.slots, err = y.newSlots(proxyRoom, proxyRoom)
-		}
+	if err = y.open(); err == nil {
+		err = y.reserve(proxyRoom, proxyRoom)
 	}
 	if err == nil && alone {
-		y.trips, err = newTrips(y.device)
+		y.trips, err = newTrips(y.device, y.base)
 	}
 	if err != nil {
 		return fmt.Errorf("comm %s: pinned memory for calls on %v: %w", c.name(), y.device, err)
 	}
+	y.run()
+	return nil
+}
+
+func newProxy(c, host *Comm, main *proxy) *proxy {
+	y := &proxy{id: proxies.Add(1), comm: c, host: host, device: c.family.device, main: main, base: uint32(c.family.cfg.FirstSeq),
+		rounds: make(chan *round, maxOps), begun: make(chan *round, maxOps), quit: make(chan struct{})}
+	y.eased = sync.NewCond(&y.flow)
+	y.queued, y.waited = y.base, y.base
+	return y
+}
+
+// open makes what the driver gives. After an error close frees what is there.
+func (y *proxy) open() (err error) {
+	if y.words, err = y.device.AllocPinned(4096); err != nil {
+		return err
+	}
+	y.told, y.done = (*atomic.Uint32)(y.words.Host), (*atomic.Uint32)(unsafe.Add(y.words.Host, doneAt))
+	y.told.Store(y.base)
+	y.done.Store(y.base)
+	y.behind, err = y.device.NewEvent(false)
+	return err
+}
+
+// run starts the host's part.
+func (y *proxy) run() {
 	y.ends.Go(y.watch)
 	y.ends.Go(y.serve)
 	y.ends.Go(y.finishAll)
-	return nil
+}
+
+// laneOf is the i-th of those that do a part of a Group's calls.
+func (y *proxy) laneOf(i int) (*proxy, error) {
+	y.laneMu.Lock()
+	defer y.laneMu.Unlock()
+	for len(y.lanes) <= i {
+		lane := newProxy(y.comm, y.host, y)
+		lane.shares = y.shares
+		err := lane.open()
+		if err == nil {
+			lane.own, err = y.device.NewStream()
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("comm %s: a stream and pinned memory on %v for a part of a Group: %w", y.comm.name(), y.device, err), lane.close())
+		}
+		lane.run()
+		y.lanes = append(y.lanes, lane)
+	}
+	return y.lanes[i], nil
+}
+
+// all are the proxy and its lanes.
+func (y *proxy) all() []*proxy {
+	y.laneMu.Lock()
+	defer y.laneMu.Unlock()
+	return append([]*proxy{y}, y.lanes...)
 }
 
 // newSlots allocates memory that ranks on the host can read where it lies, if there is such, and pins it.
@@ -144,7 +198,7 @@ func (s *slots) of(number uint32) (in, out unsafe.Pointer) {
 
 // reserve sees to it that rounds have so much room, in bytes. Those before keep theirs. The proxy's lock is held.
 func (y *proxy) reserve(in, out int64) error {
-	if in <= y.slots.in && out <= y.slots.out {
+	if in <= y.slots.in && out <= y.slots.out && y.slots.free != nil {
 		return nil
 	}
 	more, err := y.newSlots(max(in, y.slots.in), max(out, y.slots.out))
@@ -156,12 +210,17 @@ func (y *proxy) reserve(in, out int64) error {
 	return nil
 }
 
-// until has a stream wait until a round is done, unless it does anyway, or waits itself. The proxy's lock is held.
+// until has the batch's stream wait until a round is done, unless it does anyway. The proxy's lock is held.
 func (y *proxy) until(s cuda.Stream, number uint32) error {
 	if int32(number-y.waited) <= 0 {
 		return nil
 	}
 	y.waited = number
+	return y.await(s, number)
+}
+
+// await has a stream wait until a round is done, or waits itself.
+func (y *proxy) await(s cuda.Stream, number uint32) error {
 	if !y.shares {
 		return y.device.Until(s, unsafe.Add(y.words.Device, doneAt), number)
 	}
@@ -189,10 +248,12 @@ func (y *proxy) drain() {
 	if y == nil {
 		return
 	}
-	y.flow.Lock()
-	defer y.flow.Unlock()
-	for y.ops > 0 && y.comm.reason() == nil {
-		y.eased.Wait()
+	for _, y := range y.all() {
+		y.flow.Lock()
+		for y.ops > 0 && y.comm.reason() == nil {
+			y.eased.Wait()
+		}
+		y.flow.Unlock()
 	}
 }
 
@@ -201,15 +262,26 @@ func (y *proxy) close() (err error) {
 	if y == nil {
 		return nil
 	}
-	err = y.host.Close() // ends what is under way, also for who waits with the lock
-	y.mu.Lock()          // nobody queues any more
+	if y.main == nil {
+		err = y.host.Close() // ends what is under way, also for who waits with a lock
+		for _, lane := range y.all()[1:] {
+			err = errors.Join(err, lane.close())
+		}
+	}
+	y.mu.Lock() // nobody queues any more
 	defer y.mu.Unlock()
 	close(y.rounds)
 	close(y.quit)
 	y.ends.Wait()
 	y.trips.end()
+	if y.dirty {
+		err = errors.Join(err, y.device.Synchronize())
+	}
 	if y.behind != 0 {
 		err = errors.Join(err, y.device.WaitFor(y.behind), y.device.DestroyEvent(y.behind))
+	}
+	if y.own != 0 {
+		err = errors.Join(err, y.device.DestroyStream(y.own))
 	}
 	for _, s := range append(y.old, y.slots) {
 		if s.free != nil {

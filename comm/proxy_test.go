@@ -266,6 +266,134 @@ func TestDeviceProxyGroups(t *testing.T) {
 	}
 }
 
+// TestDeviceProxyDependentGroups: of calls of one Group that need others' results, on two communicators and of several ranks of this process.
+func TestDeviceProxyDependentGroups(t *testing.T) {
+	const ranks, n = 2, 700000
+	w := apartWorld(t, ranks, 4*n, nil)
+	v := w.more(4 * n)
+	split := make([]*comm.Comm, ranks)
+	each(ranks, func(r int) {
+		var err error
+		if split[r], err = w.comms[r].Split(context.Background(), 0, r); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	for round := range 6 {
+		m := []int{1000, n}[round%2]
+		sum := w.fill(m, round)
+		twice := make([]float32, m)
+		for i := range twice {
+			twice[i] = ranks * sum[i]
+		}
+		group := func(r int) []comm.Call {
+			first, then := w.call(r, m), w.call(r, m)
+			then.Src, then.Dst = w.dst[r], v.dst[r]
+			if round%3 == 0 {
+				then.Comm = split[r]
+			}
+			return []comm.Call{first, then}
+		}
+		if round < 3 {
+			each(ranks, func(r int) {
+				if err := comm.Group(context.Background(), group(r)...); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+		} else {
+			require.NoError(t, comm.Group(context.Background(), append(group(0), group(1)...)...))
+		}
+		w.check(sum)
+		for r := range ranks {
+			require.Equal(t, twice, w.read(r, v.dst[r], m), "round %d, rank %d", round, r)
+		}
+	}
+	each(ranks, func(r int) { require.NoError(t, split[r].Close()) })
+}
+
+// TestDeviceProxyUnlikeGroups: what one rank has in a group, another one has in calls that wait for each other, longer than what is under way at once.
+func TestDeviceProxyUnlikeGroups(t *testing.T) {
+	const ranks, n = 3, 600000
+	w := apartWorld(t, ranks, 4*n, nil)
+	v := w.more(4 * n)
+	call := func(r int, kind comm.Kind, peer int, m kernels.Mem) comm.Call {
+		c := comm.Call{Comm: w.comms[r], Kind: kind, Count: n, DType: kernels.Float32, Peer: peer, Stream: w.streams[r]}
+		if kind == comm.KindSend {
+			c.Src = m
+		} else {
+			c.Dst = m
+		}
+		return c
+	}
+	for round := range 3 {
+		w.fill(n, round)
+		each(ranks, func(r int) {
+			calls := [][]comm.Call{
+				{call(0, comm.KindRecv, 1, w.dst[0]), call(0, comm.KindRecv, 2, v.dst[0])},
+				{call(1, comm.KindSend, 0, w.src[1]), call(1, comm.KindSend, 2, w.src[1])},
+				{call(2, comm.KindRecv, 1, w.dst[2]), call(2, comm.KindSend, 0, w.src[2])},
+			}[r]
+			if r == 0 {
+				if err := comm.Group(context.Background(), calls...); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+				return
+			}
+			for _, c := range calls {
+				if err := w.comms[r].Do(context.Background(), c); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+		require.Equal(t, w.read(1, w.src[1], n), w.read(0, w.dst[0], n))
+		require.Equal(t, w.read(2, w.src[2], n), w.read(0, v.dst[0], n))
+		require.Equal(t, w.read(1, w.src[1], n), w.read(2, w.dst[2], n))
+	}
+}
+
+// TestDeviceProxyNumbersWrap: numbers of all kinds begin just below where they wrap.
+func TestDeviceProxyNumbersWrap(t *testing.T) {
+	const ranks = 2
+	w := apartWorld(t, ranks, 8<<20, func(_ int, c *comm.Config) { c.FirstSeq = 1<<32 - 3 })
+	for round := range 12 {
+		n := []int{1000, 1300000}[round%2]
+		want := w.fill(n, round)
+		each(ranks, func(r int) {
+			if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+		w.check(want)
+	}
+}
+
+// TestDeviceProxyContextEnds: while others are waited for, the end of a context ends the call where the caller waits, and so does Close.
+func TestDeviceProxyContextEnds(t *testing.T) {
+	const ranks, n = 2, 1000
+	for _, closes := range []bool{false, true} {
+		w := apartWorld(t, ranks, 4*n, nil)
+		w.fill(n, 1)
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		if closes {
+			time.AfterFunc(100*time.Millisecond, func() { w.comms[1].Close() })
+		}
+		began := time.Now()
+		err := w.comms[0].Do(ctx, w.call(0, n))
+		if w.on(0).Device() == w.on(1).Device() {
+			require.ErrorIs(t, err, comm.ErrAborted)
+		} else {
+			require.NoError(t, err) // it is queued
+			w.comms[0].Abort(context.Canceled)
+		}
+		require.NoError(t, w.on(0).Wait(w.streams[0]))
+		require.Less(t, time.Since(began), 30*time.Second)
+		require.ErrorIs(t, w.comms[0].Err(), comm.ErrAborted)
+		cancel()
+	}
+}
+
 // TestDeviceProxyManyCalls: ranks run ahead of their streams by more than those take, two ranks a host, all from one goroutine or each from its own.
 func TestDeviceProxyManyCalls(t *testing.T) {
 	const ranks, n, calls = 4, 1000, 600
@@ -357,6 +485,7 @@ func TestDeviceProxyMismatch(t *testing.T) {
 		"whole piece": func(c *comm.Call) { c.Count = 1 << 18 },
 		"redop":       func(c *comm.Call) { c.RedOp = kernels.Max },
 		"kind":        func(c *comm.Call) { c.Kind = comm.KindBroadcast },
+		"nothing":     func(c *comm.Call) { c.Count = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := apartWorld(t, ranks, 4*n, nil)
@@ -369,6 +498,9 @@ func TestDeviceProxyMismatch(t *testing.T) {
 				}
 				if err == nil {
 					err = w.comms[r].Do(context.Background(), call)
+				}
+				if err == nil && call.Count == 0 { // of which it waits for nobody
+					err = w.comms[r].Do(context.Background(), w.call(r, n))
 				}
 				if err == nil {
 					err = w.on(r).Wait(w.streams[r])
@@ -437,6 +569,19 @@ func TestDeviceProxyGraph(t *testing.T) {
 			if err := w.comms[r].Do(ctx, w.call(r, long)); !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "graph") {
 				return fmt.Errorf("a long call in a capture: %w", err)
 			}
+			if r == 0 { // the others need not capture as often
+				g, err := w.on(r).Capture(v.streams[r], func() error {
+					c := w.call(r, n)
+					c.Stream = v.streams[r]
+					if err := w.comms[r].Do(ctx, c); err != nil && !shared {
+						return err
+					}
+					return nil
+				})
+				if err = errors.Join(err, g.Destroy()); err != nil {
+					return err
+				}
+			}
 			err := w.comms[r].Do(ctx, w.call(r, n))
 			if err == nil {
 				err = w.comms[r].Do(ctx, exchange)
@@ -482,9 +627,11 @@ func TestDeviceProxyGraph(t *testing.T) {
 			}
 		})
 		w.check(sum)
-		for r := range ranks {
-			require.NoError(t, w.comms[r].Err())
-		}
+		each(ranks, func(r int) {
+			if err := errors.Join(w.comms[r].Barrier(ctx), w.comms[r].Err()); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
 	}
 	for _, g := range graphs {
 		require.NoError(t, g.Destroy())

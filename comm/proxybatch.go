@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/kernels/cuda"
@@ -16,7 +17,6 @@ type batch struct {
 	calls  []proxied
 	rounds int
 	open   []*round // whose results nothing is queued for yet
-	err    error
 
 	captured bool // in a graph
 }
@@ -32,9 +32,9 @@ func (c *Comm) startProxied(call *Call) error {
 }
 
 // queueProxied queues calls of communicators that have proxies. Those of one communicator are done together, but for calls that touch what
-// others write, which come in their order.
+// earlier ones of any communicator write, which come in phases behind them.
 func queueProxied(calls []Call) (errs []error) {
-	var batches []*batch
+	var phases [][]*batch
 	for i := range calls {
 		y := calls[i].Comm.proxy
 		x, err := y.cut(&calls[i])
@@ -42,24 +42,77 @@ func queueProxied(calls []Call) (errs []error) {
 			errs = append(errs, err)
 			continue
 		}
-		n := slices.IndexFunc(batches, func(b *batch) bool { return b.proxy == y })
-		if n >= 0 && slices.ContainsFunc(batches[n].calls, func(o proxied) bool { return x.touches(&o) }) {
-			errs = append(errs, queueBatches(batches)...)
-			batches, n = nil, -1
+		phase := 0
+		for k, batches := range phases {
+			for _, b := range batches {
+				switch {
+				case slices.ContainsFunc(b.calls, func(o proxied) bool { return x.touches(&o) }):
+					phase = k + 1
+				case b.proxy == y: // in the order of calls
+					phase = max(phase, k)
+				}
+			}
 		}
-		if n < 0 {
-			batches, n = append(batches, &batch{proxy: y, captured: x.captured}), len(batches)
+		if phase == len(phases) {
+			phases = append(phases, nil)
 		}
-		if b := batches[n]; b.captured || x.captured {
+		n := slices.IndexFunc(phases[phase], func(b *batch) bool { return b.proxy == y })
+		b := &batch{proxy: y, captured: x.captured}
+		if n >= 0 {
+			b = phases[phase][n]
+		}
+		if b.captured || x.captured {
 			if err := b.capturable(x); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 		}
-		batches[n].add(x)
+		b.add(x)
+		if n < 0 {
+			phases[phase] = append(phases[phase], b)
+		}
 	}
-	batches = slices.DeleteFunc(batches, func(b *batch) bool { return len(b.calls) == 0 })
-	return append(errs, queueBatches(batches)...)
+	for _, batches := range phases {
+		batches, err := fork(batches)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		errs = append(errs, queueBatches(batches)...)
+	}
+	return errs
+}
+
+// fork gives calls that may have to wait for different things proxies and streams of their own where not all their rounds are under way at once: so they
+// do in the end what they would do one by one.
+func fork(batches []*batch) (forked []*batch, err error) {
+	streams := map[cuda.Stream]*opened{}
+	for _, b := range batches {
+		if b.rounds <= proxyDepth || b.captured {
+			forked = append(forked, b)
+			continue
+		}
+		lanes, own := []*batch(nil), 0
+		for _, x := range b.calls {
+			n := slices.IndexFunc(lanes, func(l *batch) bool { return sameLane(&l.calls[0].call, &x.call) })
+			if n < 0 {
+				lanes, n = append(lanes, &batch{proxy: b.proxy}), len(lanes)
+			}
+			lanes[n].add(x)
+		}
+		for _, l := range lanes {
+			if d, taken := streams[l.stream()]; taken && d == l.proxy.device {
+				lane, err := l.proxy.laneOf(own)
+				if err != nil {
+					return nil, errors.Join(err, errors.New("nothing of the group is done"))
+				}
+				l.proxy = lane
+				own++
+			}
+			streams[l.stream()] = l.proxy.device
+			forked = append(forked, l)
+		}
+	}
+	return forked, nil
 }
 
 // capturable says why a call cannot be captured in a graph with those that are there, if it cannot.
@@ -91,59 +144,93 @@ func (b *batch) add(x proxied) {
 	b.rounds = max(b.rounds, x.first+x.rounds)
 }
 
-// queueBatches queues the rounds of several ranks of this process by turns, for they wait for each other.
+// queueBatches queues the rounds of several batches by turns, for they may wait for each other, also those of several ranks of this process.
 func queueBatches(batches []*batch) (errs []error) {
-	slices.SortFunc(batches, func(a, b *batch) int { return cmp.Compare(a.proxy.id, b.proxy.id) })
-	rounds := 0
+	var locks []*proxy
 	for _, b := range batches {
-		b.proxy.mu.Lock()
-		defer b.proxy.mu.Unlock()
-		if b.err = b.admit(); b.err == nil {
-			b.err = b.begin()
-		}
-		if b.err == nil && b.travels() {
-			b.err = b.travel()
-			b.rounds = 0
-		}
-		rounds = max(rounds, b.rounds)
-	}
-	for k := range rounds {
-		for _, b := range batches {
-			if k < b.rounds && b.err == nil {
-				b.err = b.send(k)
+		for _, y := range []*proxy{b.proxy, b.proxy.main} {
+			if y != nil && !slices.Contains(locks, y) {
+				locks = append(locks, y)
 			}
 		}
 	}
-	for _, b := range batches {
-		if b.err == nil {
-			b.err = b.end()
+	slices.SortFunc(locks, func(a, b *proxy) int { return cmp.Compare(a.id, b.id) })
+	for _, y := range locks {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+	}
+	failed := make([]error, len(batches))
+	fails := func(i int, err error) {
+		if failed[i] = err; err != nil {
+			batches[i].proxy.dirty = true
+			batches[i].proxy.comm.fail(err) // unless it has failed; at once, for others may wait for it
 		}
-		if c := b.proxy.comm; b.err != nil {
-			c.fail(b.err) // unless it has failed
-			errs = append(errs, (&run{comm: c, call: b.calls[0].call, seq: c.begun()}).outcome())
+	}
+	each := func(do func(*batch) error) {
+		for i, b := range batches {
+			if failed[i] == nil {
+				fails(i, do(b))
+			}
+		}
+	}
+	each((*batch).admit)
+	each((*batch).begin)
+	rounds := 0
+	each(func(b *batch) error {
+		if b.travels() {
+			b.rounds = 0
+			return b.travel()
+		}
+		rounds = max(rounds, b.rounds)
+		return nil
+	})
+	if slices.ContainsFunc(batches, func(b *batch) bool { return b.proxy.shares }) { // sends wait themselves
+		var sending sync.WaitGroup
+		for i, b := range batches {
+			sending.Go(func() {
+				for k := 0; k < b.rounds && failed[i] == nil; k++ {
+					fails(i, b.send(k))
+				}
+			})
+		}
+		sending.Wait()
+	} else {
+		for k := range rounds {
+			each(func(b *batch) error {
+				if k < b.rounds {
+					return b.send(k)
+				}
+				return nil
+			})
+		}
+	}
+	each((*batch).end)
+	for i, b := range batches {
+		if c := b.proxy.comm; failed[i] != nil {
+			errs = append(errs, (&run{comm: c, call: b.calls[0].call, seq: b.proxy.host.begun()}).outcome())
 		}
 	}
 	return errs
 }
 
-// admit counts the calls, unless the communicator has failed.
+// admit counts the calls, unless the communicator has failed. They have their numbers on the host.
 func (b *batch) admit() error {
 	c := b.proxy.comm
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range b.calls {
-		x := &b.calls[i]
-		c.count(x.src, x.dst)
-		if !x.call.Kind.pointToPoint() {
-			c.seq++
-			c.recent[c.seq%remembered] = entry{c.seq, c.preparedOnDevice(x.call.signature(false)), nil}
-		}
+		c.count(b.calls[i].src, b.calls[i].dst)
 	}
 	return c.reason()
 }
 
 // stream is what all is queued on.
-func (b *batch) stream() cuda.Stream { return b.calls[0].call.Stream }
+func (b *batch) stream() cuda.Stream {
+	if b.proxy.main != nil {
+		return b.proxy.own
+	}
+	return b.calls[0].call.Stream
+}
 
 // others are the calls' other streams.
 func (b *batch) others() (list []cuda.Stream) {
@@ -163,6 +250,11 @@ func (b *batch) begin() error {
 	}
 	if b.stream() != y.stream {
 		if err := d.WaitEvent(b.stream(), y.behind); err != nil {
+			return err
+		}
+	}
+	if y.main != nil { // what the main one's stream has gone past may not have begun on the host
+		if err := errors.Join(d.WaitEvent(b.stream(), y.main.behind), y.main.await(b.stream(), y.main.queued)); err != nil {
 			return err
 		}
 	}
@@ -292,6 +384,11 @@ func (b *batch) end() error {
 			return err
 		}
 	}
+	if y.main != nil { // as what comes behind, on the main one's words
+		if err := y.until(b.stream(), y.queued); err != nil {
+			return err
+		}
+	}
 	if err := d.Record(y.behind, b.stream()); err != nil {
 		return err
 	}
@@ -300,6 +397,13 @@ func (b *batch) end() error {
 		if err := d.WaitEvent(s, y.behind); err != nil {
 			return err
 		}
+		if y.main == nil {
+			continue
+		}
+		if err := d.Record(y.main.behind, s); err != nil {
+			return err
+		}
+		y.main.stream = s
 	}
 	return nil
 }

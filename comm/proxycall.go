@@ -1,7 +1,9 @@
 package comm
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective"
@@ -37,6 +39,30 @@ type leg struct {
 // proxies reports whether the call is on GPU memory and done by the communicator's proxy.
 func (c *Call) proxies() bool {
 	return c.Comm != nil && c.Comm.proxy != nil && !c.memory().Device.IsHost()
+}
+
+// awaits reports whether a call that no proxy does touches what one of the others writes, or the other way round.
+func (c *Call) awaits(others []Call) bool {
+	memory := func(c *Call) (x proxied) {
+		if c.Comm.checkShape(c) == nil {
+			x.call = *c
+			x.src, x.dst, _ = c.Comm.sizes(c)
+		}
+		return x
+	}
+	if len(others) == 0 || c.memory().Device.IsHost() {
+		return false
+	}
+	x := memory(c)
+	return slices.ContainsFunc(others, func(o Call) bool {
+		y := memory(&o)
+		return x.touches(&y)
+	})
+}
+
+// endWith has the communicator fail when the context ends before stop is called.
+func (c *Comm) endWith(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
 }
 
 // cut checks a call and cuts it.
@@ -77,11 +103,8 @@ func (y *proxy) cut(call *Call) (x proxied, err error) {
 	if x.chunk = max(1, room/rows/call.DType.Size()); x.chunk > 64 {
 		x.chunk -= x.chunk % 64
 	}
-	x.rounds = (call.Count + x.chunk - 1) / x.chunk
-	switch {
-	case call.Kind == KindBarrier:
-		x.rounds = 1
-	case x.rounds > 0 && !call.Kind.pointToPoint(): // what is wrong with a piece is said now
+	x.rounds = max(1, (call.Count+x.chunk-1)/x.chunk) // of no element, too, for the host counts it
+	if !call.Kind.pointToPoint() {                    // what is wrong with a piece is said now
 		l := x.leg(0)
 		_, err = y.host.prepare(l.call.signature(x.echoes), &l.call)
 	}

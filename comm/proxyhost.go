@@ -20,7 +20,6 @@ func (y *proxy) watch() {
 		y.host.fail(why)
 		y.host.failPorts()
 	}
-	y.trips.end()
 	y.flow.Lock()
 	y.eased.Broadcast()
 	y.flow.Unlock()
@@ -79,9 +78,7 @@ func (y *proxy) finish(r *round, err error) {
 	switch {
 	case !r.kernel:
 		y.done.Store(r.number)
-	case err != nil || r.trip == 0:
-		y.trips.end()
-	default:
+	case r.came && err == nil: // else next lets all of them go
 		y.trips.done.Store(r.trip)
 	}
 	y.flow.Lock()
@@ -97,6 +94,12 @@ func (y *proxy) next() (r *round, there bool) {
 	pause := least
 	for i := 0; ; i++ {
 		broken := y.comm.reason() != nil
+		if broken {
+			for y.busy.Load() > 0 { // the host may still read what a trip brought
+				time.Sleep(least)
+			}
+			y.trips.end()
+		}
 		if y.head == nil {
 			head, open := (*round)(nil), true
 			if parks := broken || i >= spins && (y.trips == nil || !y.trips.graphs.Load()); parks {
@@ -114,21 +117,28 @@ func (y *proxy) next() (r *round, there bool) {
 				i, pause = 0, least
 			}
 		}
-		came := y.came(y.head)
-		if !came && !broken {
-			// What is seen to have come now may have come behind the head.
-			if r = y.trips.come(); r != nil {
-				if came = y.came(y.head); !came {
-					return y.trips.begin(r), true
+		if y.head != nil && !broken && !y.came(y.head) {
+			r = y.trips.come()
+		} else if y.head == nil && !broken {
+			if r = y.trips.come(); r != nil { // what was queued before it is in rounds by now
+				select {
+				case y.head = <-y.rounds:
+				default:
 				}
 			}
 		}
-		if y.head != nil && (came || broken) {
+		if r != nil && !y.came(y.head) { // what is seen to have come now may have come before
+			return y.trips.begin(r), true
+		}
+		if r = nil; y.head != nil && (broken || y.came(y.head)) {
 			r, y.head = y.head, nil
-			if came && r.kernel {
+			if broken {
+				return r, false
+			}
+			if r.came = true; r.kernel {
 				y.trips.begin(r)
 			}
-			return r, !broken
+			return r, true
 		}
 		if i < spins && !y.comm.family.crowded {
 			runtime.Gosched()

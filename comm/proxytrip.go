@@ -32,22 +32,24 @@ const (
 	eager     = 1 << 31 // of ids: the others are captured
 )
 
-func newTrips(d *opened) (t *trips, err error) {
-	t = &trips{device: d}
+func newTrips(d *opened, base uint32) (t *trips, err error) {
+	t = &trips{device: d, served: base}
 	if t.words, err = d.AllocPinned(4096); err != nil {
 		return t, err
 	}
 	clear(unsafe.Slice((*byte)(t.words.Host), cuda.TripWordsBytes))
 	word := func(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Add(t.words.Host, at)) }
 	t.told, t.id, t.done, t.stop = word(cuda.TripTold), word(cuda.TripID), word(cuda.TripDone), word(cuda.TripStop)
+	t.told.Store(base)
+	t.done.Store(base)
 	if t.area, err = d.AllocPinned(2 * tripRoom); err != nil {
 		return t, err
 	}
-	if t.count, err = d.Alloc(4); err != nil {
+	if t.count, err = d.Alloc(8); err != nil {
 		return t, err
 	}
-	var zero uint32
-	return t, d.CopyNow(t.count.Ptr, unsafe.Pointer(&zero), 4)
+	from := [2]uint32{base, base}
+	return t, d.CopyNow(t.count.Ptr, unsafe.Pointer(&from), 8)
 }
 
 // close frees everything. None is under way.
@@ -90,7 +92,7 @@ func (t *trips) come() *round {
 // begin gives a round that has come its number. Of proxy.serve alone.
 func (t *trips) begin(r *round) *round {
 	t.served++
-	r.trip = t.served
+	r.came, r.trip = true, t.served
 	return r
 }
 
