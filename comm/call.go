@@ -66,8 +66,7 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // it is queued here, whatever other ranks do, unless several ranks of this process share the GPU (then it waits for the others, so one goroutine
 // has to put their calls in one Group). What goes wrong later is said by Comm.Err; the stream goes on all the same. A send and a receive that
 // wait for each other belong in one Group. In a capture it is ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the
-// GPU, too; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close. A Factor in GPU memory is
-// ErrUnsupported.
+// GPU, too; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close.
 type Call struct {
 	Comm     *Comm
 	Kind     Kind

@@ -537,7 +537,7 @@ func TestDeviceProxyRefuses(t *testing.T) {
 			"overlap":   {func(c *comm.Call) { c.Dst.Ptr = unsafe.Add(c.Src.Ptr, 4) }, comm.ErrArgument},
 			"algorithm": {func(c *comm.Call) { c.Algorithm = "none such" }, comm.ErrArgument},
 			"device":    {func(c *comm.Call) { c.Src.Device.Ordinal, c.Dst.Device.Ordinal = 7, 7 }, comm.ErrArgument},
-			"factor":    {func(c *comm.Call) { c.Factor = kernels.FactorAt(c.Src.Ptr) }, comm.ErrUnsupported},
+			"factor":    {func(c *comm.Call) { c.Factor, c.RedOp = kernels.FactorAt(c.Src.Ptr), kernels.Max }, comm.ErrArgument},
 		} {
 			if err := do(c.edit); !errors.Is(err, c.is) {
 				t.Errorf("rank %d: %s: %v, want %v", r, what, err, c.is)
@@ -635,6 +635,39 @@ func TestDeviceProxyGraph(t *testing.T) {
 	}
 	for _, g := range graphs {
 		require.NoError(t, g.Destroy())
+	}
+}
+
+// TestDeviceProxyFactors: sums of inputs that are multiplied by factors, which the host knows or which lie in GPU memory, of lengths for both ways.
+func TestDeviceProxyFactors(t *testing.T) {
+	const ranks, n = 2, 700000
+	w := apartWorld(t, ranks, 4*n, nil)
+	v := w.more(16)
+	for round, m := range []int{1, 5000, n} {
+		for _, at := range []bool{false, true} {
+			inputs, want := make([][]float32, ranks), make([]float32, m)
+			for r := range inputs {
+				inputs[r] = make([]float32, m)
+				for i := range inputs[r] {
+					inputs[r][i] = float32((i*7+r*13+round)%61 - 30)
+					want[i] += inputs[r][i] * float32(r+2)
+				}
+				w.up(r, inputs[r])
+				factor := []float32{float32(r + 2)}
+				require.NoError(t, w.on(r).CopyAny(w.streams[r], v.src[r].Ptr, unsafe.Pointer(&factor[0]), 4))
+			}
+			each(ranks, func(r int) {
+				c := w.call(r, m)
+				c.Factor = kernels.FactorOf(float64(r + 2))
+				if at {
+					c.Factor = kernels.FactorAt(v.src[r].Ptr)
+				}
+				if err := w.comms[r].Do(context.Background(), c); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+			w.check(want)
+		}
 	}
 }
 

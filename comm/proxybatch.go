@@ -277,16 +277,13 @@ func (b *batch) need() (in, out int64) {
 		for j := i; j < len(b.calls); j++ {
 			if o := &b.calls[j]; o.rounds > 0 && sameLane(&o.call, &x.call) {
 				l := o.leg(0)
-				most = [2]int64{max(most[0], apart(l.in.total())), max(most[1], apart(l.out.total()))}
+				most = [2]int64{max(most[0], l.inRoom()), max(most[1], l.outRoom())}
 			}
 		}
 		in, out = in+most[0], out+most[1]
 	}
 	return in, out
 }
-
-// apart is what a piece of so many bytes takes of its slot.
-func apart(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
 // legs gives a round the k-th pieces of the calls, with places on the host from these on.
 func (b *batch) legs(r *round, k int, in, out unsafe.Pointer) {
@@ -297,7 +294,7 @@ func (b *batch) legs(r *round, k int, in, out unsafe.Pointer) {
 		}
 		l := x.leg(k - x.first)
 		x.place(&l, in, out)
-		in, out = unsafe.Add(in, apart(l.in.total())), unsafe.Add(out, apart(l.out.total()))
+		in, out = unsafe.Add(in, l.inRoom()), unsafe.Add(out, l.outRoom())
 		r.legs = append(r.legs, l)
 	}
 }
@@ -319,7 +316,7 @@ func (b *batch) send(k int) error {
 	in, out := y.slots.of(r.number)
 	b.legs(r, k, in, out)
 	for i := range r.legs {
-		r.ops += min(r.legs[i].in.rows, 1) + min(r.legs[i].out.rows, 1)
+		r.ops += min(r.legs[i].in.rows, 1) + min(r.legs[i].out.rows, 1) + r.legs[i].factor.rows
 	}
 	if err := y.ease(r.ops); err != nil {
 		return err
@@ -328,8 +325,14 @@ func (b *batch) send(k int) error {
 		return err
 	}
 	for i := range r.legs {
-		if l := &r.legs[i]; l.in.rows > 0 {
+		l := &r.legs[i]
+		if l.in.rows > 0 {
 			if err := d.CopyRows(b.stream(), l.call.Src.Ptr, l.in.bytes, l.in.at, l.in.pitch, l.in.bytes, l.in.rows); err != nil {
+				return err
+			}
+		}
+		if l.factor.rows > 0 {
+			if err := d.CopyAny(b.stream(), l.call.Factor.At, l.factor.at, l.factor.bytes); err != nil {
 				return err
 			}
 		}

@@ -34,7 +34,15 @@ func (b blocks) total() int64 { return b.bytes * int64(b.rows) }
 type leg struct {
 	call    Call
 	in, out blocks
+	factor  blocks // one number, copied like in, to where call.Factor.At is
 }
+
+// inRoom and outRoom are what the leg takes of a slot.
+func (l *leg) inRoom() int64  { return apart(l.in.total()) + apart(l.factor.total()) }
+func (l *leg) outRoom() int64 { return apart(l.out.total()) }
+
+// apart is what so many bytes take of a slot.
+func apart(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
 // proxies reports whether the call is on GPU memory and done by the communicator's proxy.
 func (c *Call) proxies() bool {
@@ -82,9 +90,6 @@ func (y *proxy) cut(call *Call) (x proxied, err error) {
 	if own := y.device.Device.Device(); own != call.memory().Device {
 		return x, argument("%v: memory on %v, but Config.Device is %v", call, call.memory().Device, own)
 	}
-	if call.Factor.At != nil {
-		return x, fmt.Errorf("comm %s: %v: a factor in GPU memory, in a call between processes: %w", c.name(), call, ErrUnsupported)
-	}
 	if x.captured, err = y.device.Capturing(call.Stream); err != nil {
 		return x, fmt.Errorf("comm %s: %v: %w", c.name(), call, err)
 	}
@@ -124,6 +129,9 @@ func (x *proxied) leg(k int) leg {
 	if x.out > 0 {
 		l.out = blocks{unsafe.Add(x.call.Dst.Ptr, at), bytes, pitch, x.out}
 	}
+	if x.call.Factor.At != nil {
+		l.factor = blocks{x.call.Factor.At, elem, elem, 1}
+	}
 	return l
 }
 
@@ -132,6 +140,9 @@ func (x *proxied) place(l *leg, in, out unsafe.Pointer) {
 	l.call.Src, l.call.Dst = kernels.Mem{}, kernels.Mem{}
 	if x.in > 0 {
 		l.call.Src = kernels.Mem{Ptr: in, Bytes: l.in.total()}
+	}
+	if l.factor.rows > 0 {
+		l.call.Factor.At = unsafe.Add(in, apart(l.in.total()))
 	}
 	switch {
 	case x.echoes:

@@ -33,6 +33,11 @@ func (y *proxy) serve() {
 		if r == nil {
 			return
 		}
+		for i := range r.legs {
+			if call := &r.legs[i].call; there {
+				call.Factor = call.Factor.Load(call.DType)
+			}
+		}
 		if there && len(r.legs) == 1 && !r.legs[0].call.Kind.pointToPoint() && len(y.rounds) == 0 && y.busy.Load() == 0 {
 			y.finish(r, y.host.do(context.Background(), &r.legs[0].call))
 			continue

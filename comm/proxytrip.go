@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -86,7 +87,7 @@ func (t *trips) come() *round {
 	if id >= uint32(len(t.captured)) {
 		return nil
 	}
-	return &round{kernel: true, id: id, legs: t.captured[id].legs}
+	return &round{kernel: true, id: id, legs: slices.Clone(t.captured[id].legs)}
 }
 
 // begin gives a round that has come its number. Of proxy.serve alone.
@@ -107,6 +108,9 @@ func (b *batch) travels() bool {
 	}
 	for i := range b.calls {
 		parts += min(b.calls[i].in, 1) + min(b.calls[i].out, 1)
+		if b.calls[i].call.Factor.At != nil {
+			parts++
+		}
 	}
 	in, out := b.need()
 	return max(in, out) <= room && parts <= cuda.MaxParts
@@ -140,6 +144,7 @@ func (b *batch) travel() error {
 	for i := range r.legs {
 		l := &r.legs[i]
 		add(false, l.in, l.call.Src.Ptr)
+		add(false, l.factor, l.call.Factor.At)
 		add(true, l.out, l.call.Dst.Ptr)
 	}
 	if b.captured {

@@ -309,7 +309,8 @@ func TestMatrixOverRDMA(t *testing.T) {
 func (w way) matrix(t *testing.T, env func(n int) []string) (total int) {
 	for _, n := range w.worlds {
 		t.Run(fmt.Sprintf("%s-%d", w.name, n), func(t *testing.T) {
-			l := cluster.Launch{Job: "matrix", Ranks: n, Env: []string{"GCCL_TRANSPORT=" + w.transport, wayVar + "=" + w.name}}
+			// Eight ranks take two processors 110 seconds under the race detector.
+			l := cluster.Launch{Job: "matrix", Ranks: n, Timeout: 6 * time.Minute, Env: []string{"GCCL_TRANSPORT=" + w.transport, wayVar + "=" + w.name}}
 			if env != nil {
 				l.Env = append(l.Env, "GCCL_INIT_TIMEOUT=5m") // processors are emulated there, and theirs may be busy
 				l.Env = append(l.Env, env(n)...)
