@@ -51,11 +51,12 @@ type Comm struct {
 	health
 	invitation atomic.Pointer[invitation]
 	pairPorts  portMap
-	gpu        *gpu.Member     // of calls on device memory; nil: there can be none,
-	noGPU      string          // because of this
-	proxy      *proxy          // of such calls where the GPUs do not reach each other
-	theirs     []*opened       // the other ranks' GPUs
-	life       context.Context // ends with Close
+	gpu        *gpu.Member           // of calls on device memory; nil: there can be none,
+	noGPU      string                // because of this
+	proxy      *proxy                // of such calls where the GPUs do not reach each other
+	serves     atomic.Pointer[proxy] // whose part on the host we do; nil: a communicator of the user's
+	theirs     []*opened             // the other ranks' GPUs
+	life       context.Context       // ends with Close
 	kill       context.CancelFunc
 	closing    chan struct{} // closed by Close
 	closed     chan struct{} // closed when Close is done

@@ -49,7 +49,7 @@ type proxy struct {
 	head   *round     // from rounds; of serve alone
 	rounds chan *round
 	begun  chan *round
-	busy   atomic.Int32 // rounds in begun, or on their way through it
+	busy   atomic.Int32 // rounds that the host is at, or that are in begun
 	ends   sync.WaitGroup
 	quit   chan struct{}
 	base   uint32 // numbers begin behind it
@@ -95,6 +95,7 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 	}
 	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub), nil)
 	c.proxy = y
+	y.host.serves.Store(y)
 	alone := true
 	for w := range c.family.routes {
 		if w != c.world[c.rank] && c.family.onOurGPU[w] {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -475,6 +476,36 @@ func TestDeviceProxyLateRank(t *testing.T) {
 	w.check(want)
 	each(ranks, func(r int) { require.NoError(t, smaller[r].Close()) })
 	w.comms = old
+}
+
+// TestDeviceProxyLateStream: a rank whose stream does not come to its call is named, and that this is why.
+func TestDeviceProxyLateStream(t *testing.T) {
+	const ranks, n = 2, 1000
+	w := apartWorld(t, ranks, 4*n, func(_ int, c *comm.Config) { c.CallTimeout = 2 * time.Second })
+	w.fill(n, 1)
+	word, err := w.on(1).AllocPinned(4096)
+	require.NoError(t, err)
+	at := (*atomic.Uint32)(word.Host)
+	at.Store(0)
+	require.NoError(t, w.on(1).Until(w.streams[1], word.Device, 1))
+	each(ranks, func(r int) {
+		if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil && !errors.Is(err, comm.ErrTimeout) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if r != 0 {
+			return
+		}
+		if err := w.on(r).Wait(w.streams[r]); err != nil {
+			t.Error(err)
+		}
+		var e *comm.Error
+		if err := w.comms[r].Err(); !errors.Is(err, comm.ErrTimeout) || !errors.As(err, &e) || !slices.Equal(e.Ranks, []int{1}) || !strings.Contains(err.Error(), "stream has not come") {
+			t.Errorf("%v, want a timeout that names rank 1 and its stream", err)
+		}
+	})
+	at.Store(1)
+	require.NoError(t, w.on(1).Wait(w.streams[1]))
+	require.NoError(t, w.on(1).FreePinned(word))
 }
 
 // TestDeviceProxyMismatch: ranks that call otherwise hear both ways, whether the first pieces are alike or not, and after some good calls.

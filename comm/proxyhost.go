@@ -39,7 +39,9 @@ func (y *proxy) serve() {
 			}
 		}
 		if there && len(r.legs) == 1 && !r.legs[0].call.Kind.pointToPoint() && len(y.rounds) == 0 && y.busy.Load() == 0 {
+			y.busy.Add(1)
 			y.finish(r, y.host.do(context.Background(), &r.legs[0].call))
+			y.busy.Add(-1)
 			continue
 		}
 		var failed error
@@ -90,6 +92,19 @@ func (y *proxy) finish(r *round, err error) {
 	y.ops -= r.ops
 	y.flow.Unlock()
 	y.eased.Broadcast()
+}
+
+// awaitsStream reports whether something is queued whose input has not come, so that the host can do nothing.
+func (y *proxy) awaitsStream() bool {
+	for _, y := range y.all() {
+		y.flow.Lock()
+		queued := y.ops > 0
+		y.flow.Unlock()
+		if queued && y.busy.Load() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // next returns the round whose input came next, or any where the communicator has failed, and whether it came; nil when there will be no more.

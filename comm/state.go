@@ -64,7 +64,7 @@ type rankState struct {
 	Pair    [2]uint64   // sends to, and receives from, the rank that asks: numbers of the last begun
 	Pairs   [2][]callState
 	Failed  string   // why the communicator failed there
-	Busy    []string // calls in flight on other communicators of the process
+	Busy    []string // calls in flight on other communicators of the process, and where streams of GPUs stand
 	Process string
 }
 
@@ -148,6 +148,9 @@ func (e *entry) done() bool {
 func (c *Comm) answer(from int, _ []byte) []byte {
 	s := c.state(from)
 	s.Busy = append(s.Busy, c.elsewhere()...)
+	if y := c.serves.Load(); y != nil && y.awaitsStream() {
+		s.Busy = append(s.Busy, fmt.Sprintf("calls that are queued on %v, to which their stream has not come", y.device))
+	}
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Sprintf("comm: a state that is no JSON: %v", err))
