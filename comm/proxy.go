@@ -148,6 +148,9 @@ func (y *proxy) laneOf(i int) (*proxy, error) {
 	y.laneMu.Lock()
 	defer y.laneMu.Unlock()
 	for len(y.lanes) <= i {
+		if err := y.comm.reason(); err != nil { // close may have looked
+			return nil, err
+		}
 		lane := newProxy(y.comm, y.host, y)
 		lane.shares = y.shares
 		err := lane.open()

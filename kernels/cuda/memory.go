@@ -181,7 +181,10 @@ type Pinned struct {
 // AllocPinned returns host memory that kernels can use.
 func (d *Device) AllocPinned(bytes int64) (Pinned, error) {
 	h, p, err := cu.HostAlloc(d.ctx, bytes)
-	return Pinned{h, p, bytes}, err
+	if err != nil {
+		return Pinned{}, err // what was there has been freed
+	}
+	return Pinned{h, p, bytes}, nil
 }
 
 // FreePinned frees it. It waits for all kernels on the device.
