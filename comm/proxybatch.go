@@ -85,7 +85,11 @@ func queueProxied(calls []Call) (errs []error) {
 // fork gives calls that may have to wait for different things proxies and streams of their own where not all their rounds are under way at once: so they
 // do in the end what they would do one by one.
 func fork(batches []*batch) (forked []*batch, err error) {
-	streams := map[cuda.Stream]*opened{}
+	type place struct {
+		device *opened
+		stream cuda.Stream
+	}
+	taken := map[place]bool{}
 	for _, b := range batches {
 		if b.rounds <= proxyDepth || b.captured {
 			forked = append(forked, b)
@@ -100,15 +104,17 @@ func fork(batches []*batch) (forked []*batch, err error) {
 			lanes[n].add(x)
 		}
 		for _, l := range lanes {
-			if d, taken := streams[l.stream()]; taken && d == l.proxy.device {
+			if taken[place{l.proxy.device, l.stream()}] {
 				lane, err := l.proxy.laneOf(own)
-				if err != nil {
+				switch {
+				case err == nil:
+					l.proxy = lane
+					own++
+				case l.proxy.comm.reason() == nil: // else nothing is queued
 					return nil, errors.Join(err, errors.New("nothing of the group is done"))
 				}
-				l.proxy = lane
-				own++
 			}
-			streams[l.stream()] = l.proxy.device
+			taken[place{l.proxy.device, l.stream()}] = true
 			forked = append(forked, l)
 		}
 	}
