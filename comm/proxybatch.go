@@ -74,8 +74,11 @@ func queueProxied(calls []Call) (errs []error) {
 	}
 	for _, batches := range phases {
 		batches, err := fork(batches)
-		if err != nil {
-			errs = append(errs, err)
+		if err != nil { // what comes after would have other ranks' numbers
+			for i := range calls {
+				calls[i].Comm.fail(err)
+			}
+			return append(errs, err)
 		}
 		errs = append(errs, queueBatches(batches)...)
 	}
@@ -103,8 +106,8 @@ func fork(batches []*batch) (forked []*batch, err error) {
 			}
 			lanes[n].add(x)
 		}
-		for _, l := range lanes {
-			if taken[place{l.proxy.device, l.stream()}] {
+		for i, l := range lanes {
+			if i > 0 || taken[place{l.proxy.device, l.stream()}] { // of one stream at a time each
 				lane, err := l.proxy.laneOf(own)
 				switch {
 				case err == nil:
@@ -409,7 +412,7 @@ func (b *batch) end() error {
 		if y.main == nil {
 			continue
 		}
-		if err := d.Record(y.main.behind, s); err != nil {
+		if err := errors.Join(d.WaitEvent(s, y.main.behind), d.Record(y.main.behind, s)); err != nil { // and all that it was behind
 			return err
 		}
 		y.main.stream = s

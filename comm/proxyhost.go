@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 )
@@ -16,7 +15,7 @@ func (y *proxy) watch() {
 	case <-y.quit:
 		return
 	}
-	if why := y.comm.reason(); !errors.Is(why, ErrClosed) { // else it closes, too
+	if why := y.comm.reason(); y.comm.life.Err() == nil { // else it closes, too
 		y.host.fail(why)
 		y.host.failPorts()
 	}
@@ -123,7 +122,15 @@ func (y *proxy) next() (r *round, there bool) {
 		if y.head == nil {
 			head, open := (*round)(nil), true
 			if parks := broken || i >= spins && (y.trips == nil || !y.trips.graphs.Load()); parks {
-				head, open = <-y.rounds
+				if broken {
+					head, open = <-y.rounds
+				} else {
+					select {
+					case head, open = <-y.rounds:
+					case <-y.comm.broken: // trips that wait are to be let go
+						continue
+					}
+				}
 			} else {
 				select {
 				case head, open = <-y.rounds:
