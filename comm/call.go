@@ -63,10 +63,11 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // calls writes are done in the order of the Group. Types of 8 bits are reduced on GPUs from compute capability 9.0 on.
 //
 // Where the ranks are in several processes, or their GPUs must not use each other's memory, such a call goes by way of host memory: it returns once
-// it is queued here, whatever other ranks do, unless several ranks of this process share the GPU (then it waits for the others, so one goroutine
-// has to put their calls in one Group). What goes wrong later is said by Comm.Err; the stream goes on all the same. A send and a receive that
-// wait for each other belong in one Group. In a capture it is ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the
-// GPU, too; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close.
+// it is queued here, whatever other ranks do. Where several ranks of this process share the GPU, and of a Group with several calls of which some are
+// longer than a MiB, the caller waits for the other ranks instead, so that one goroutine has to put the calls of its ranks in one Group. What goes wrong
+// later is said by Comm.Err; the stream goes on all the same. A send and a receive that wait for each other belong in one Group. In a capture it is
+// ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the GPU, too; captured calls of several communicators
+// stand in one order on all ranks; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close.
 type Call struct {
 	Comm     *Comm
 	Kind     Kind

@@ -17,8 +17,8 @@ import (
 // collective of the pieces, on a communicator of the same ranks. Who calls queues all that and goes on; what the host does calls no
 // driver of GPUs (proxyhost.go), so it goes on whatever waits in there.
 //
-// A GPU takes streams by few queues, and what waits at a queue's head holds up the other streams in it. Where ranks of one process share a GPU
-// that could be the very one that is waited for, so there the caller waits, instead of the stream.
+// A GPU takes streams by few queues, and what waits at a queue's head holds up the other streams in it. Where that could be the very one that is
+// waited for, the caller waits, instead of the stream: where ranks of one process share a GPU, and in a Group with several long calls.
 type proxy struct {
 	id         uint64 // of the process's proxies, which are locked in this order
 	comm, host *Comm
@@ -29,10 +29,8 @@ type proxy struct {
 
 	trips *trips // nil: somebody else has the GPU
 
-	main   *proxy      // whose calls of a Group this one does some of, on a stream of its own; nil: it is one's own
-	own    cuda.Stream // of such a one
 	laneMu sync.Mutex
-	lanes  []*proxy // those that it is the main one of
+	lanes  []*proxy // that do parts of long Groups, with its lock: words, slots and goroutines alone
 
 	mu     sync.Mutex // orders what follows, and what is queued
 	slots  slots
@@ -93,7 +91,7 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub), nil)
+	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub))
 	c.proxy = y
 	y.host.serves.Store(y)
 	alone := true
@@ -104,6 +102,9 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 		}
 	}
 	if err = y.open(); err == nil {
+		y.behind, err = y.device.NewEvent(false)
+	}
+	if err == nil {
 		err = y.reserve(proxyRoom, proxyRoom)
 	}
 	if err == nil && alone {
@@ -116,15 +117,15 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 	return nil
 }
 
-func newProxy(c, host *Comm, main *proxy) *proxy {
-	y := &proxy{id: proxies.Add(1), comm: c, host: host, device: c.family.device, main: main, base: uint32(c.family.cfg.FirstSeq),
+func newProxy(c, host *Comm) *proxy {
+	y := &proxy{id: proxies.Add(1), comm: c, host: host, device: c.family.device, base: uint32(c.family.cfg.FirstSeq),
 		rounds: make(chan *round, maxOps), begun: make(chan *round, maxOps), quit: make(chan struct{})}
 	y.eased = sync.NewCond(&y.flow)
 	y.queued, y.waited = y.base, y.base
 	return y
 }
 
-// open makes what the driver gives. After an error close frees what is there.
+// open makes the words. After an error close frees what is there.
 func (y *proxy) open() (err error) {
 	if y.words, err = y.device.AllocPinned(4096); err != nil {
 		return err
@@ -132,8 +133,7 @@ func (y *proxy) open() (err error) {
 	y.told, y.done = (*atomic.Uint32)(y.words.Host), (*atomic.Uint32)(unsafe.Add(y.words.Host, doneAt))
 	y.told.Store(y.base)
 	y.done.Store(y.base)
-	y.behind, err = y.device.NewEvent(false)
-	return err
+	return nil
 }
 
 // run starts the host's part.
@@ -143,25 +143,17 @@ func (y *proxy) run() {
 	y.ends.Go(y.finishAll)
 }
 
-// laneOf is the i-th of those that do a part of a Group's calls.
+// laneOf is the i-th of those that do a part of a Group's calls. The proxy's lock is held.
 func (y *proxy) laneOf(i int) (*proxy, error) {
-	y.laneMu.Lock()
-	defer y.laneMu.Unlock()
 	for len(y.lanes) <= i {
-		if err := y.comm.reason(); err != nil { // close may have looked
-			return nil, err
-		}
-		lane := newProxy(y.comm, y.host, y)
-		lane.shares = y.shares
-		err := lane.open()
-		if err == nil {
-			lane.own, err = y.device.NewStream()
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("comm %s: a stream and pinned memory on %v for a part of a Group: %w", y.comm.name(), y.device, err), lane.close())
+		lane := newProxy(y.comm, y.host)
+		if err := lane.open(); err != nil {
+			return nil, fmt.Errorf("pinned memory on %v for a part of a Group: %w", y.device, err)
 		}
 		lane.run()
+		y.laneMu.Lock()
 		y.lanes = append(y.lanes, lane)
+		y.laneMu.Unlock()
 	}
 	return y.lanes[i], nil
 }
@@ -214,20 +206,8 @@ func (y *proxy) reserve(in, out int64) error {
 	return nil
 }
 
-// until has the batch's stream wait until a round is done, unless it does anyway. The proxy's lock is held.
-func (y *proxy) until(s cuda.Stream, number uint32) error {
-	if int32(number-y.waited) <= 0 {
-		return nil
-	}
-	y.waited = number
-	return y.await(s, number)
-}
-
-// await has a stream wait until a round is done, or waits itself.
-func (y *proxy) await(s cuda.Stream, number uint32) error {
-	if !y.shares {
-		return y.device.Until(s, unsafe.Add(y.words.Device, doneAt), number)
-	}
+// await waits until a round is done, also after a failure.
+func (y *proxy) await(number uint32) error {
 	y.flow.Lock()
 	defer y.flow.Unlock()
 	for int32(number-y.done.Load()) > 0 {
@@ -266,17 +246,17 @@ func (y *proxy) close() (err error) {
 	if y == nil {
 		return nil
 	}
-	if y.main == nil {
-		err = y.host.Close() // ends what is under way, also for who waits with a lock
-		for _, lane := range y.all()[1:] {
-			err = errors.Join(err, lane.close())
-		}
-	}
-	y.mu.Lock() // nobody queues any more
+	err = y.host.Close() // ends what is under way, also for who waits with the lock
+	y.mu.Lock()          // nobody queues any more
 	defer y.mu.Unlock()
-	close(y.rounds)
-	close(y.quit)
-	y.ends.Wait()
+	all := y.all()
+	for _, p := range all {
+		close(p.rounds)
+		close(p.quit)
+	}
+	for _, p := range all {
+		p.ends.Wait()
+	}
 	y.trips.end()
 	if y.dirty {
 		err = errors.Join(err, y.device.Synchronize())
@@ -284,9 +264,14 @@ func (y *proxy) close() (err error) {
 	if y.behind != 0 {
 		err = errors.Join(err, y.device.WaitFor(y.behind), y.device.DestroyEvent(y.behind))
 	}
-	if y.own != 0 {
-		err = errors.Join(err, y.device.DestroyStream(y.own))
+	for _, p := range all {
+		err = errors.Join(err, p.free())
 	}
+	return errors.Join(err, y.trips.close())
+}
+
+// free frees pinned memory that nothing uses any more.
+func (y *proxy) free() (err error) {
 	for _, s := range append(y.old, y.slots) {
 		if s.free != nil {
 			err = errors.Join(err, s.free())
@@ -295,5 +280,5 @@ func (y *proxy) close() (err error) {
 	if y.words.Host != nil {
 		err = errors.Join(err, y.device.FreePinned(y.words))
 	}
-	return errors.Join(err, y.trips.close())
+	return err
 }

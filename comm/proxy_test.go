@@ -178,19 +178,10 @@ func TestDeviceProxyMessages(t *testing.T) {
 	const n = 200001
 	for _, ranks := range []int{2, 5} {
 		w := apartWorld(t, ranks, 4*n, nil)
-		message := func(r int, kind comm.Kind, peer int, m kernels.Mem) comm.Call {
-			c := comm.Call{Comm: w.comms[r], Kind: kind, Count: n, DType: kernels.Float32, Peer: peer, Stream: w.streams[r]}
-			if kind == comm.KindSend {
-				c.Src = m
-			} else {
-				c.Dst = m
-			}
-			return c
-		}
 		for round := range 8 {
 			away := round % ranks // how far messages go: sometimes to the rank itself
 			ring := func(r int) []comm.Call {
-				return []comm.Call{message(r, comm.KindSend, (r+away)%ranks, w.src[r]), message(r, comm.KindRecv, (r+ranks-away)%ranks, w.dst[r])}
+				return []comm.Call{w.message(r, comm.KindSend, (r+away)%ranks, w.src[r], n), w.message(r, comm.KindRecv, (r+ranks-away)%ranks, w.dst[r], n)}
 			}
 			w.fill(n, round)
 			if round%2 == 0 {
@@ -319,38 +310,102 @@ func TestDeviceProxyUnlikeGroups(t *testing.T) {
 	const ranks, n = 3, 600000
 	w := apartWorld(t, ranks, 4*n, nil)
 	v := w.more(4 * n)
-	call := func(r int, kind comm.Kind, peer int, m kernels.Mem) comm.Call {
-		c := comm.Call{Comm: w.comms[r], Kind: kind, Count: n, DType: kernels.Float32, Peer: peer, Stream: w.streams[r]}
-		if kind == comm.KindSend {
-			c.Src = m
-		} else {
-			c.Dst = m
-		}
-		return c
-	}
 	for round := range 3 {
 		w.fill(n, round)
 		each(ranks, func(r int) {
-			calls := [][]comm.Call{
-				{call(0, comm.KindRecv, 1, w.dst[0]), call(0, comm.KindRecv, 2, v.dst[0])},
-				{call(1, comm.KindSend, 0, w.src[1]), call(1, comm.KindSend, 2, w.src[1])},
-				{call(2, comm.KindRecv, 1, w.dst[2]), call(2, comm.KindSend, 0, w.src[2])},
-			}[r]
-			if r == 0 {
-				if err := comm.Group(context.Background(), calls...); err != nil {
+			switch r {
+			case 0:
+				other := w.message(0, comm.KindRecv, 2, v.dst[0], n)
+				other.Stream = []cuda.Stream{w.streams[0], v.streams[0]}[round%2]
+				if err := comm.Group(context.Background(), w.message(0, comm.KindRecv, 1, w.dst[0], n), other); err != nil {
 					t.Errorf("rank %d: %v", r, err)
 				}
-				return
-			}
-			for _, c := range calls {
-				if err := w.comms[r].Do(context.Background(), c); err != nil {
-					t.Errorf("rank %d: %v", r, err)
-				}
+			case 1:
+				w.oneByOne(w.message(1, comm.KindSend, 0, w.src[1], n), w.message(1, comm.KindSend, 2, w.src[1], n))
+			case 2:
+				w.oneByOne(w.message(2, comm.KindRecv, 1, w.dst[2], n), w.message(2, comm.KindSend, 0, w.src[2], n))
 			}
 		})
+		require.NoError(t, w.on(0).Wait(v.streams[0]))
 		require.Equal(t, w.read(1, w.src[1], n), w.read(0, w.dst[0], n))
 		require.Equal(t, w.read(2, w.src[2], n), w.read(0, v.dst[0], n))
 		require.Equal(t, w.read(1, w.src[1], n), w.read(2, w.dst[2], n))
+	}
+}
+
+// TestDeviceProxyUnlikeLong is the same of messages longer than what a stream takes at once.
+func TestDeviceProxyUnlikeLong(t *testing.T) {
+	const ranks, n = 2, 14 << 20
+	w := apartWorld(t, ranks, 4*n, nil)
+	w.fill(n, 1)
+	each(ranks, func(r int) {
+		send, recv := w.message(r, comm.KindSend, 1-r, w.src[r], n), w.message(r, comm.KindRecv, 1-r, w.dst[r], n)
+		if r == 1 {
+			w.oneByOne(recv, send)
+		} else if err := comm.Group(context.Background(), send, recv); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	for r := range ranks {
+		require.Equal(t, w.read(1-r, w.src[1-r], n), w.read(r, w.dst[r], n))
+	}
+}
+
+// TestDeviceProxyGroupsOfSeveral: calls of two communicators in one Group, which ranks make in different orders, or one by one.
+func TestDeviceProxyGroupsOfSeveral(t *testing.T) {
+	const ranks, most = 2, 2 << 20
+	w := apartWorld(t, ranks, 4*most, nil)
+	v := w.more(4 * most)
+	split := make([]*comm.Comm, ranks)
+	each(ranks, func(r int) {
+		var err error
+		if split[r], err = w.comms[r].Split(context.Background(), 0, r); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	for _, n := range []int{100, 300000, most} {
+		for round := range 4 {
+			want := w.fill(n, round)
+			each(ranks, func(r int) {
+				x, y := w.call(r, n), w.call(r, n)
+				y.Comm, y.Dst = split[r], v.dst[r]
+				switch {
+				case round == 0 && r == 1:
+					w.oneByOne(x, y)
+					return
+				case round%2 == 1 && r == 1:
+					x, y = y, x
+				}
+				if err := comm.Group(context.Background(), x, y); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			})
+			w.check(want)
+			for r := range ranks {
+				require.Equal(t, want, w.read(r, v.dst[r], n))
+			}
+		}
+	}
+	each(ranks, func(r int) { require.NoError(t, split[r].Close()) })
+}
+
+// message is a send from m or a receive to it.
+func (w *deviceWorld) message(r int, kind comm.Kind, peer int, m kernels.Mem, n int) comm.Call {
+	c := comm.Call{Comm: w.comms[r], Kind: kind, Count: n, DType: kernels.Float32, Peer: peer, Stream: w.streams[r]}
+	if kind == comm.KindSend {
+		c.Src = m
+	} else {
+		c.Dst = m
+	}
+	return c
+}
+
+// oneByOne makes calls without a Group.
+func (w *deviceWorld) oneByOne(calls ...comm.Call) {
+	for _, c := range calls {
+		if err := c.Comm.Do(context.Background(), c); err != nil {
+			w.t.Errorf("rank %d: %v", c.Comm.Rank(), err)
+		}
 	}
 }
 
@@ -699,6 +754,60 @@ func TestDeviceProxyFactors(t *testing.T) {
 			})
 			w.check(want)
 		}
+	}
+}
+
+// TestDeviceProxyFactorOfGroup: a factor is what an earlier call of the Group makes of it.
+func TestDeviceProxyFactorOfGroup(t *testing.T) {
+	const ranks, n = 2, 100000
+	w := apartWorld(t, ranks, 4*n, nil)
+	v := w.more(16)
+	for round := range 5 {
+		want := w.fill(n, round)
+		each(ranks, func(r int) {
+			one := []float32{float32(round + 1)}
+			if err := w.on(r).CopyAny(w.streams[r], v.src[r].Ptr, unsafe.Pointer(&one[0]), 4); err != nil {
+				t.Error(err)
+			}
+			factor, scaled := w.call(r, 1), w.call(r, n)
+			factor.Src, factor.Dst = v.src[r], v.dst[r]
+			scaled.Factor = kernels.FactorAt(v.dst[r].Ptr)
+			if err := comm.Group(context.Background(), factor, scaled); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+		for i := range want {
+			want[i] *= float32(ranks * (round + 1))
+		}
+		w.check(want)
+	}
+}
+
+// TestDeviceProxyAbortsWhatWaits: a message that nobody sends waits on the stream or in the caller, long enough for everything to sleep; then an Abort
+// here or elsewhere, or a Close, lets it go.
+func TestDeviceProxyAbortsWhatWaits(t *testing.T) {
+	const n = 100
+	for _, how := range []string{"abort", "abort elsewhere", "abort of another that closed", "close elsewhere"} {
+		w := apartWorld(t, 2, 4*n, nil)
+		time.AfterFunc(500*time.Millisecond, func() {
+			switch how {
+			case "abort":
+				w.comms[0].Abort(errors.New("enough"))
+			case "abort elsewhere":
+				w.comms[1].Abort(errors.New("enough"))
+			case "abort of another that closed":
+				w.comms[0].Abort(fmt.Errorf("another one: %w", comm.ErrClosed))
+			default:
+				w.comms[1].Close()
+			}
+		})
+		began := time.Now()
+		if err := w.comms[0].Do(context.Background(), w.message(0, comm.KindRecv, 1, w.dst[0], n)); err != nil {
+			require.ErrorIs(t, err, comm.ErrAborted, how)
+		}
+		require.NoError(t, w.on(0).Wait(w.streams[0]), how)
+		require.ErrorIs(t, w.comms[0].Err(), comm.ErrAborted, how)
+		require.Less(t, time.Since(began), 30*time.Second, how)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
@@ -18,7 +20,9 @@ type batch struct {
 	rounds int
 	open   []*round // whose results nothing is queued for yet
 
-	captured bool // in a graph
+	captured bool     // in a graph
+	waits    bool     // the caller does, not the stream, so that nothing that is queued holds up anything else
+	parts    []*batch // that go on independently of each other, on one stream; none: it is one
 }
 
 // startProxied queues one call.
@@ -73,55 +77,47 @@ func queueProxied(calls []Call) (errs []error) {
 		}
 	}
 	for _, batches := range phases {
-		batches, err := fork(batches)
-		if err != nil { // what comes after would have other ranks' numbers
-			for i := range calls {
-				calls[i].Comm.fail(err)
-			}
-			return append(errs, err)
-		}
 		errs = append(errs, queueBatches(batches)...)
 	}
 	return errs
 }
 
-// fork gives calls that may have to wait for different things proxies and streams of their own where not all their rounds are under way at once: so they
-// do in the end what they would do one by one.
-func fork(batches []*batch) (forked []*batch, err error) {
-	type place struct {
-		device *opened
-		stream cuda.Stream
+// alone reports whether no other batch is on this one's stream.
+func (b *batch) alone(batches []*batch) bool {
+	return !slices.ContainsFunc(batches, func(o *batch) bool {
+		return o != b && o.proxy.device == b.proxy.device && o.stream() == b.stream()
+	})
+}
+
+// long reports whether not all rounds can be under way at once.
+func (b *batch) long() bool { return b.rounds > proxyDepth }
+
+// split finds out who waits, and gives calls that may have to wait for different things parts of their own, where not all their rounds are under way
+// at once: so they do in the end what they would do one by one. The main proxy's lock is held.
+func (b *batch) split(alone bool) error {
+	b.waits = b.proxy.shares || b.long() && !alone
+	if !b.long() {
+		return nil
 	}
-	taken := map[place]bool{}
-	for _, b := range batches {
-		if b.rounds <= proxyDepth || b.captured {
-			forked = append(forked, b)
-			continue
+	var parts []*batch
+	for _, x := range b.calls {
+		n := slices.IndexFunc(parts, func(p *batch) bool { return sameLane(&p.calls[0].call, &x.call) })
+		if n < 0 {
+			parts, n = append(parts, &batch{proxy: b.proxy, waits: true}), len(parts)
 		}
-		lanes, own := []*batch(nil), 0
-		for _, x := range b.calls {
-			n := slices.IndexFunc(lanes, func(l *batch) bool { return sameLane(&l.calls[0].call, &x.call) })
-			if n < 0 {
-				lanes, n = append(lanes, &batch{proxy: b.proxy}), len(lanes)
-			}
-			lanes[n].add(x)
-		}
-		for i, l := range lanes {
-			if i > 0 || taken[place{l.proxy.device, l.stream()}] { // of one stream at a time each
-				lane, err := l.proxy.laneOf(own)
-				switch {
-				case err == nil:
-					l.proxy = lane
-					own++
-				case l.proxy.comm.reason() == nil: // else nothing is queued
-					return nil, errors.Join(err, errors.New("nothing of the group is done"))
-				}
-			}
-			taken[place{l.proxy.device, l.stream()}] = true
-			forked = append(forked, l)
+		parts[n].add(x)
+	}
+	if len(parts) == 1 {
+		return nil
+	}
+	b.parts, b.waits = parts, true
+	for i, p := range parts[1:] {
+		var err error
+		if p.proxy, err = b.proxy.laneOf(i); err != nil {
+			return err
 		}
 	}
-	return forked, nil
+	return nil
 }
 
 // capturable says why a call cannot be captured in a graph with those that are there, if it cannot.
@@ -153,66 +149,49 @@ func (b *batch) add(x proxied) {
 	b.rounds = max(b.rounds, x.first+x.rounds)
 }
 
-// queueBatches queues the rounds of several batches by turns, for they may wait for each other, also those of several ranks of this process.
+// queueBatches queues several batches, which may wait for each other, also those of several ranks of this process.
 func queueBatches(batches []*batch) (errs []error) {
-	var locks []*proxy
-	for _, b := range batches {
-		for _, y := range []*proxy{b.proxy, b.proxy.main} {
-			if y != nil && !slices.Contains(locks, y) {
-				locks = append(locks, y)
-			}
-		}
-	}
-	slices.SortFunc(locks, func(a, b *proxy) int { return cmp.Compare(a.id, b.id) })
-	for _, y := range locks {
-		y.mu.Lock()
-		defer y.mu.Unlock()
+	locks := slices.Clone(batches)
+	slices.SortFunc(locks, func(a, b *batch) int { return cmp.Compare(a.proxy.id, b.proxy.id) })
+	for _, b := range locks {
+		b.proxy.mu.Lock()
+		defer b.proxy.mu.Unlock()
 	}
 	failed := make([]error, len(batches))
-	fails := func(i int, err error) {
-		if failed[i] = err; err != nil {
+	try := func(i int, do func(*batch) error) {
+		if failed[i] != nil {
+			return
+		}
+		if failed[i] = do(batches[i]); failed[i] != nil {
 			batches[i].proxy.dirty = true
-			batches[i].proxy.comm.fail(err) // unless it has failed; at once, for others may wait for it
+			batches[i].proxy.comm.fail(failed[i]) // unless it has failed; at once, for others may wait for it
 		}
 	}
 	each := func(do func(*batch) error) {
-		for i, b := range batches {
-			if failed[i] == nil {
-				fails(i, do(b))
-			}
+		for i := range batches {
+			try(i, do)
 		}
 	}
 	each((*batch).admit)
+	each(func(b *batch) error { return b.split(b.alone(batches)) })
 	each((*batch).begin)
-	rounds := 0
-	each(func(b *batch) error {
-		if b.travels() {
+	each(func(b *batch) error { // inputs come before anything waits on the same stream
+		switch {
+		case b.travels() && (b.captured || b.alone(batches)): // a trip waits at once
 			b.rounds = 0
 			return b.travel()
+		case b.waits || b.long():
+			return nil
 		}
-		rounds = max(rounds, b.rounds)
-		return nil
+		return b.send(b.rounds)
 	})
-	if slices.ContainsFunc(batches, func(b *batch) bool { return b.proxy.shares }) { // sends wait themselves
-		var sending sync.WaitGroup
-		for i, b := range batches {
-			sending.Go(func() {
-				for k := 0; k < b.rounds && failed[i] == nil; k++ {
-					fails(i, b.send(k))
-				}
-			})
-		}
-		sending.Wait()
-	} else {
-		for k := range rounds {
-			each(func(b *batch) error {
-				if k < b.rounds {
-					return b.send(k)
-				}
-				return nil
-			})
+	var sending sync.WaitGroup
+	for i, b := range batches {
+		if b.waits || b.long() {
+			sending.Go(func() { try(i, (*batch).run) })
 		}
 	}
+	sending.Wait()
 	each((*batch).end)
 	for i, b := range batches {
 		if c := b.proxy.comm; failed[i] != nil {
@@ -220,6 +199,39 @@ func queueBatches(batches []*batch) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// run queues a batch while others are queued.
+func (b *batch) run() error {
+	if len(b.parts) == 0 {
+		if err := b.send(b.rounds); err != nil || !b.waits {
+			return err
+		}
+		return b.receiveAll()
+	}
+	var parts errgroup.Group
+	before := b.proxy.queued
+	for i, p := range b.parts {
+		parts.Go(func() error {
+			if i > 0 { // the host may not have begun what was queued before
+				if err := b.proxy.await(before); err != nil {
+					return err
+				}
+			}
+			err := p.send(p.rounds)
+			if err == nil {
+				err = p.receiveAll()
+			}
+			if err == nil { // before what is queued behind, on other words
+				err = p.proxy.await(p.proxy.queued)
+			}
+			if err != nil {
+				b.proxy.comm.fail(err)
+			}
+			return err
+		})
+	}
+	return parts.Wait()
 }
 
 // admit counts the calls, unless the communicator has failed. They have their numbers on the host.
@@ -234,12 +246,7 @@ func (b *batch) admit() error {
 }
 
 // stream is what all is queued on.
-func (b *batch) stream() cuda.Stream {
-	if b.proxy.main != nil {
-		return b.proxy.own
-	}
-	return b.calls[0].call.Stream
-}
+func (b *batch) stream() cuda.Stream { return b.calls[0].call.Stream }
 
 // others are the calls' other streams.
 func (b *batch) others() (list []cuda.Stream) {
@@ -259,11 +266,6 @@ func (b *batch) begin() error {
 	}
 	if b.stream() != y.stream {
 		if err := d.WaitEvent(b.stream(), y.behind); err != nil {
-			return err
-		}
-	}
-	if y.main != nil { // what the main one's stream has gone past may not have begun on the host
-		if err := errors.Join(d.WaitEvent(b.stream(), y.main.behind), y.main.await(b.stream(), y.main.queued)); err != nil {
 			return err
 		}
 	}
@@ -308,19 +310,43 @@ func (b *batch) legs(r *round, k int, in, out unsafe.Pointer) {
 	}
 }
 
-// send queues the input of the k-th round, once the results of an earlier one have left its place.
-func (b *batch) send(k int) error {
+// send queues the input of so many rounds.
+func (b *batch) send(rounds int) error {
+	if rounds == 0 {
+		return nil
+	}
+	if err := b.proxy.reserve(b.need()); err != nil {
+		return err
+	}
+	for k := range rounds {
+		if len(b.open) == proxyDepth {
+			if err := b.receive(); err != nil {
+				return err
+			}
+		}
+		if err := b.sendRound(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until has the stream wait until a round is done, or waits itself, unless that was done before.
+func (b *batch) until(number uint32) error {
+	y := b.proxy
+	if int32(number-y.waited) <= 0 {
+		return nil
+	}
+	y.waited = number
+	if b.waits {
+		return y.await(number)
+	}
+	return y.device.Until(b.stream(), unsafe.Add(y.words.Device, doneAt), number)
+}
+
+// sendRound queues the input of the k-th round, once the results of an earlier one have left its place.
+func (b *batch) sendRound(k int) error {
 	y, d := b.proxy, b.proxy.device
-	if k == 0 {
-		if err := y.reserve(b.need()); err != nil {
-			return err
-		}
-	}
-	if len(b.open) == proxyDepth {
-		if err := b.receive(); err != nil {
-			return err
-		}
-	}
 	r := &round{number: y.queued + 1, ops: 2}
 	in, out := y.slots.of(r.number)
 	b.legs(r, k, in, out)
@@ -330,7 +356,7 @@ func (b *batch) send(k int) error {
 	if err := y.ease(r.ops); err != nil {
 		return err
 	}
-	if err := y.until(b.stream(), r.number-proxyDepth); err != nil {
+	if err := b.until(r.number - proxyDepth); err != nil {
 		return err
 	}
 	for i := range r.legs {
@@ -368,7 +394,7 @@ func (b *batch) receive() error {
 		if l.out.rows == 0 && l.call.Kind != KindBarrier {
 			continue
 		}
-		if err := y.until(b.stream(), r.number); err != nil {
+		if err := b.until(r.number); err != nil {
 			return err
 		}
 		if l.out.rows == 0 {
@@ -385,21 +411,23 @@ func (b *batch) receive() error {
 	return nil
 }
 
+func (b *batch) receiveAll() error {
+	for len(b.open) > 0 {
+		if err := b.receive(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // end queues what remains, and has the calls' streams go on.
 func (b *batch) end() error {
 	y, d := b.proxy, b.proxy.device
 	if b.captured {
 		return nil
 	}
-	for len(b.open) > 0 {
-		if err := b.receive(); err != nil {
-			return err
-		}
-	}
-	if y.main != nil { // as what comes behind, on the main one's words
-		if err := y.until(b.stream(), y.queued); err != nil {
-			return err
-		}
+	if err := b.receiveAll(); err != nil {
+		return err
 	}
 	if err := d.Record(y.behind, b.stream()); err != nil {
 		return err
@@ -409,13 +437,6 @@ func (b *batch) end() error {
 		if err := d.WaitEvent(s, y.behind); err != nil {
 			return err
 		}
-		if y.main == nil {
-			continue
-		}
-		if err := errors.Join(d.WaitEvent(s, y.main.behind), d.Record(y.main.behind, s)); err != nil { // and all that it was behind
-			return err
-		}
-		y.main.stream = s
 	}
 	return nil
 }

@@ -163,7 +163,10 @@ func sameLane(a, b *Call) bool {
 // touches reports whether one of the calls writes what the other one reads or writes.
 func (x *proxied) touches(o *proxied) bool {
 	meet := func(a unsafe.Pointer, n int64, b unsafe.Pointer, m int64) bool {
-		return n > 0 && m > 0 && uintptr(a) < uintptr(b)+uintptr(m) && uintptr(b) < uintptr(a)+uintptr(n)
+		return a != nil && b != nil && n > 0 && m > 0 && uintptr(a) < uintptr(b)+uintptr(m) && uintptr(b) < uintptr(a)+uintptr(n)
 	}
-	return meet(x.call.Dst.Ptr, x.dst, o.call.Dst.Ptr, o.dst) || meet(x.call.Dst.Ptr, x.dst, o.call.Src.Ptr, o.src) || meet(x.call.Src.Ptr, x.src, o.call.Dst.Ptr, o.dst)
+	factor := func(x, o *proxied) bool {
+		return meet(x.call.Dst.Ptr, x.dst, o.call.Factor.At, int64(o.call.DType.Size()))
+	}
+	return factor(x, o) || factor(o, x) || meet(x.call.Dst.Ptr, x.dst, o.call.Dst.Ptr, o.dst) || meet(x.call.Dst.Ptr, x.dst, o.call.Src.Ptr, o.src) || meet(x.call.Src.Ptr, x.src, o.call.Dst.Ptr, o.dst)
 }

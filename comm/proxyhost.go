@@ -121,7 +121,7 @@ func (y *proxy) next() (r *round, there bool) {
 		}
 		if y.head == nil {
 			head, open := (*round)(nil), true
-			if parks := broken || i >= spins && (y.trips == nil || !y.trips.graphs.Load()); parks {
+			if parks := broken || (i >= spins || y.comm.family.crowded) && (y.trips == nil || !y.trips.graphs.Load()); parks {
 				if broken {
 					head, open = <-y.rounds
 				} else {
