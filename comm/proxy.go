@@ -15,7 +15,7 @@ import (
 // processes, or must not. A call is cut in rounds. On the call's stream a round's part of the input is copied to pinned memory and a word
 // tells the host; the stream waits for another word, and the result is copied from pinned memory. In between the host makes the
 // collective of the pieces, on a communicator of the same ranks. Who calls queues all that and goes on; what the host does calls no
-// driver of GPUs (proxyhost.go), so it goes on whatever waits in there.
+// driver of GPUs (round.go), so it goes on whatever waits in there.
 //
 // A GPU takes streams by few queues, and what waits at a queue's head holds up the other streams in it. Where that could be the very one that is
 // waited for, the caller waits, instead of the stream: where ranks of one process share a GPU, and in a Group with several long calls.
@@ -67,19 +67,6 @@ type slots struct {
 	at      unsafe.Pointer
 	in, out int64 // bytes in each
 	free    func() error
-}
-
-// round is pieces of calls that are done together.
-type round struct {
-	number uint32 // from 1 on
-	came   bool   // its input is there
-	kernel bool   // it is a trip, which has no such number
-	id     uint32 // of the trip,
-	trip   uint32 // and its number once it has come
-	legs   []leg
-	ops    int
-	runs   []*run // on the host
-	err    error  // of the start of one that is missing
 }
 
 // proxies counts those that were made.

@@ -92,7 +92,7 @@ var mayUnsafe = []string{
 	"collective/engine/lane.go", "collective/engine/relay.go", "collective/engine/short.go", "collective/engine/sleep_linux.go", "collective/engine/task.go",
 	"examples/gpu/",
 	"collective/gpu/", // device addresses, which it adds up and never follows
-	"comm/alloc.go", "comm/do.go", "comm/prepare.go", "comm/proxy.go", "comm/proxybatch.go", "comm/proxycall.go", "comm/proxytrip.go",
+	"comm/alloc.go", "comm/do.go", "comm/prepare.go", "comm/batch.go", "comm/proxied.go", "comm/proxy.go", "comm/trips.go",
 	"topology/nvml/library.go",
 	"kernels/mem.go", "kernels/factor.go", "kernels/number.go", "kernels/cpu/", "kernels/kernelstest/",
 	"transport/transport.go", "transport/transporttest/",

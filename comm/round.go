@@ -6,6 +6,19 @@ import (
 	"time"
 )
 
+// round is pieces of calls that are done together.
+type round struct {
+	number uint32 // from 1 on
+	came   bool   // its input is there
+	kernel bool   // it is a trip, which has no such number
+	id     uint32 // of the trip,
+	trip   uint32 // and its number once it has come
+	legs   []leg
+	ops    int
+	runs   []*run // on the host
+	err    error  // of the start of one that is missing
+}
+
 // watch carries failures between the communicator and the one for host memory.
 func (y *proxy) watch() {
 	select {
