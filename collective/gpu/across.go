@@ -55,7 +55,9 @@ func (t *traffic) find(l *links) int {
 
 // note has others wait for a launch.
 func (t *traffic) note(l *links, done cuda.Event, crowds bool) {
-	if t.find(l) < 0 {
+	if i := t.find(l); i >= 0 {
+		t.last[i].done = done
+	} else {
 		t.last = append(t.last, launch{l, done})
 	}
 	if crowds {
@@ -157,7 +159,7 @@ func (l *links) launch(how crossing) error {
 			captured, err = l.launchCopies(i, waits)
 		} else {
 			others, join := s.between()
-			captured, err = l.again[i].LaunchWire(wire, s.lead, others, join, waits, l.done[i])
+			captured, err = l.again[i].LaunchWire(wire, s.lead, others, join, waits, l.next[i])
 		}
 		if err != nil {
 			return err
@@ -168,7 +170,7 @@ func (l *links) launch(how crossing) error {
 		if captured {
 			continue
 		}
-		l.last[i], l.used[i] = s.lead, true
+		l.last[i], l.used[i], l.done[i] = s.lead, true, l.next[i]
 		t.note(l, l.done[i], crowds)
 	}
 	return nil
@@ -208,7 +210,7 @@ func (l *links) write(how crossing, calls []Call) (bool, error) {
 		if !l.plan.collective(how == byTwoShotLines) {
 			return false, nil
 		}
-		return l.writeLines(&calls[0], len(calls))
+		return l.writeLines(&calls[0], len(calls), 0)
 	case byPush:
 		return l.writePush(calls)
 	}
@@ -224,7 +226,7 @@ func (l *links) writeMessages(how crossing, jobs []job) bool {
 				l.plan.message(t.From, t.To, t.Dst, t.Src, t.Bytes)
 			}
 		}
-		ok, err := l.writeLines(nil, 0)
+		ok, err := l.writeLines(nil, 0, 0)
 		return ok && err == nil && !l.plan.full
 	}
 	return l.writeCopies(how, func(add func(from, to int, dst, src unsafe.Pointer, bytes int64)) {
@@ -235,10 +237,15 @@ func (l *links) writeMessages(how crossing, jobs []job) bool {
 	})
 }
 
-func (l *links) writeLines(call *Call, ranks int) (bool, error) {
+// writeLines makes the exchanges of the sites that are here; name is what their lines say, and those that they take have to.
+func (l *links) writeLines(call *Call, ranks int, name uint32) (bool, error) {
 	for i := range l.sites {
+		if l.sites[i].elsewhere {
+			continue
+		}
 		p := &l.lines[i]
-		p.Reset(i, l.at, stageLines, l.stages[i].abort(), max(1, min(128/l.crowd, l.blocks)))
+		p.Reset(i, l.at, l.half, l.stages[i].abort(), max(1, min(128/l.crowd, l.blocks)))
+		p.Names(name)
 		if call != nil && call.Kind.Reduces() && call.Kind != collective.Barrier {
 			err := p.Folds(call.DType, call.RedOp, cuda.FactorBits(call.DType, 1/float64(ranks)))
 			if errors.Is(err, errors.ErrUnsupported) {

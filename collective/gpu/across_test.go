@@ -120,7 +120,7 @@ func (s *sample) foldAll(n int, scaled bool, by int) []byte {
 // crossed is a communicator of two ranks on two sites, without a GPU.
 func crossed() *Communicator {
 	const n = 2
-	l := &links{sites: []site{{ranks: []int{0}}, {ranks: []int{1}}}, siteOf: []int{0, 1}, crowd: 1, stages: make([]stage, n), at: make([]unsafe.Pointer, n),
+	l := &links{sites: []site{{ranks: []int{0}}, {ranks: []int{1}}}, siteOf: []int{0, 1}, crowd: 1, half: stageLines, stages: make([]stage, n), at: make([]unsafe.Pointer, n),
 		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
 	return &Communicator{ranks: n, links: l, moves: map[shape]*Moves{}, devices: make([]*cuda.Device, n), streams: make([]cuda.Stream, n)}
 }
@@ -161,7 +161,7 @@ func TestWhatCrosses(t *testing.T) {
 // What a Hold has wait when kernels are ended is not done, and its tickets say so.
 func TestAbortRefusesWhatIsHeld(t *testing.T) {
 	c := crossed()
-	c.links.stages = nil // there is nothing to end
+	c.links.sites = nil // there is nothing to end
 	c.Hold()
 	var tickets []Ticket
 	for r, call := range callsAt(Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000}, 2) {

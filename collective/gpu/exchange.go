@@ -10,11 +10,14 @@ import (
 // An exchange writes the LL128 programs of all sites for a call. Ranks on one site fold their inputs first, so that the link carries
 // one operand of a site: the tree of a sum is the fold, in the order of sites, of each site's fold in the order of ranks.
 type exchange struct {
-	l     *links
-	calls []Call
-	block int64   // bytes
-	used  []int64 // of the rows of a pair, by storing site and other one
-	full  bool    // something did not fit
+	l      *links
+	calls  []Call
+	block  int64   // bytes of each rank's block that are exchanged,
+	base   int64   // from these on,
+	count  int     // elements,
+	stride int64   // and from a block to the next
+	used   []int64 // of the rows of a pair, by storing site and other one
+	full   bool    // something did not fit
 
 	puts, near, takes, rest [][]cuda.Pass // of each site, in this order: what stores rows, copies at home, what takes rows, what comes after
 	lists                   arena
@@ -53,7 +56,7 @@ func (x *exchange) begin(l *links, calls []Call) {
 	}
 	x.l, x.calls, x.full = l, calls, false
 	if calls != nil {
-		x.block = int64(calls[0].Count) * int64(calls[0].DType.Size())
+		x.round(0, calls[0].Count)
 	}
 	x.lists.reset()
 	clear(x.used)
@@ -62,6 +65,13 @@ func (x *exchange) begin(l *links, calls []Call) {
 	for i := range n {
 		x.puts[i], x.near[i], x.takes[i], x.rest[i] = x.puts[i][:0], x.near[i][:0], x.takes[i][:0], x.rest[i][:0]
 	}
+}
+
+// round has the part of every block exchanged that begins at element first.
+func (x *exchange) round(first, count int) {
+	call := &x.calls[0]
+	elem := int64(call.DType.Size())
+	x.count, x.block, x.base, x.stride = count, int64(count)*elem, int64(first)*elem, int64(call.Count)*elem
 }
 
 // meet has two sites exchange in this call.
@@ -95,11 +105,11 @@ func (x *exchange) row(from, to int, bytes int64) (put, take cuda.Row) {
 }
 
 func (x *exchange) in(rank, block int) unsafe.Pointer {
-	return unsafe.Add(x.calls[rank].Src, int64(block)*x.block)
+	return unsafe.Add(x.calls[rank].Src, int64(block)*x.stride+x.base)
 }
 
 func (x *exchange) out(rank, block int) unsafe.Pointer {
-	return unsafe.Add(x.calls[rank].Dst, int64(block)*x.block)
+	return unsafe.Add(x.calls[rank].Dst, int64(block)*x.stride+x.base)
 }
 
 // ins and outs are those of all ranks of a site, at bytes into a block.
@@ -193,17 +203,18 @@ func (x *exchange) collective(twoShot bool) bool {
 	case collective.ReduceScatter:
 		for g := range sites {
 			for _, r := range sites[g].ranks {
-				x.fold(g, r, 0, x.block, x.lists.one(x.calls[r].Dst), nil)
+				x.fold(g, r, 0, x.block, x.lists.one(x.out(r, 0)), nil)
 			}
 		}
 	case collective.Reduce:
-		x.fold(x.l.siteOf[call.Root], 0, 0, x.block, x.lists.one(x.calls[call.Root].Dst), nil)
+		x.fold(x.l.siteOf[call.Root], 0, 0, x.block, x.lists.one(x.out(call.Root, 0)), nil)
 	case collective.AllGather:
 		for r := range x.calls {
-			x.spread(r, x.calls[r].Src, x.block, x.outs(x.l.siteOf[r], r, 0, x.calls[r].Src), func(s int) []unsafe.Pointer { return x.outs(s, r, 0, nil) })
+			src := x.in(r, 0)
+			x.spread(r, src, x.block, x.outs(x.l.siteOf[r], r, 0, src), func(s int) []unsafe.Pointer { return x.outs(s, r, 0, nil) })
 		}
 	case collective.Broadcast:
-		src := x.calls[call.Root].Src
+		src := x.in(call.Root, 0)
 		x.spread(call.Root, src, x.block, x.outs(x.l.siteOf[call.Root], 0, 0, src), func(s int) []unsafe.Pointer { return x.outs(s, 0, 0, nil) })
 	case collective.AllToAll:
 		for r := range x.calls {
@@ -258,7 +269,7 @@ func bit(b bool) int {
 // twoShot: every site folds a piece and stores the result for all others.
 func (x *exchange) twoShot() bool {
 	n := len(x.l.sites)
-	layout := x.calls[0].layout(n)
+	layout := collective.Layout{Count: x.count, Elem: x.calls[0].DType.Size(), Round: max(x.count, 1), Pieces: n}
 	for g := range n {
 		first, count := layout.Piece(0, g)
 		at, bytes := int64(first)*int64(layout.Elem), int64(count)*int64(layout.Elem)

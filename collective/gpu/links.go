@@ -19,8 +19,10 @@ type links struct {
 	again   []*cuda.Replays  // of each site: launches wires
 	fork    []cuda.Event     // of each site
 	done    []cuda.Event     // of each site: its last launch that no graph holds
+	next    []cuda.Event     // of each site: for its next one; here the same
 	last    []cuda.Stream    // of each site: the stream of that launch, 0 before the first
 	used    []bool           // of each site: there was one
+	half    int64            // bytes of rows of one parity
 	crowd   int              // of sites on one GPU, which has several only in tests
 	blocks  int              // with a multiprocessor to themselves, that every site can run at once
 
@@ -45,59 +47,60 @@ func newLinks(sites []site, ranks int) (*links, error) {
 			}
 		}
 	}
-	l := &links{sites: sites, siteOf: make([]int, ranks)}
+	crowd, blocks := 0, sites[0].device.Info().Multiprocessors
 	for _, n := range here {
-		l.crowd = max(l.crowd, n)
+		crowd = max(crowd, n)
 	}
-	l.blocks = sites[0].device.Info().Multiprocessors
 	for i := range sites {
-		l.blocks = min(l.blocks, sites[i].device.Info().Multiprocessors)
+		blocks = min(blocks, sites[i].device.Info().Multiprocessors)
 	}
-	l.blocks = max(1, l.blocks/l.crowd)
-	n := len(sites)
-	l.last, l.used = make([]cuda.Stream, n), make([]bool, n)
-	l.lines, l.push, l.bulk = make([]cuda.LL128, n), make([]cuda.Push, n), make([]cuda.Bulk, n)
+	l := makeLinks(sites, ranks, crowd, blocks)
 	for i := range sites {
 		for _, r := range sites[i].ranks {
 			l.siteOf[r] = i
 		}
-		if err := l.open(sites[i].device); err != nil {
+		if err := l.open(i, stageLines); err != nil {
 			return nil, errors.Join(err, l.close())
 		}
+		l.next[i] = l.done[i]
 	}
 	for i := range sites {
-		if err := sites[i].device.Wait(0); err != nil { // the stages are zero
+		if err := sites[i].device.Wait(l.side[i]); err != nil { // the stages are zero
 			return nil, errors.Join(err, l.close())
 		}
 	}
 	return l, nil
 }
 
-func (l *links) open(d *cuda.Device) error {
-	s, err := newStage(d)
-	l.stages, l.at = append(l.stages, s), append(l.at, s.mem.Ptr)
-	if err != nil {
+// makeLinks makes links of which nothing is open. On a GPU there are up to crowd sites; blocks is the fewest multiprocessors of one.
+func makeLinks(sites []site, ranks, crowd, blocks int) *links {
+	n := len(sites)
+	return &links{sites: sites, siteOf: make([]int, ranks), crowd: crowd, blocks: max(1, blocks/crowd),
+		stages: make([]stage, n), at: make([]unsafe.Pointer, n), side: make([]cuda.Stream, n), aborter: make([]cuda.Stream, n),
+		again: make([]*cuda.Replays, n), fork: make([]cuda.Event, n), done: make([]cuda.Event, n), next: make([]cuda.Event, n),
+		last: make([]cuda.Stream, n), used: make([]bool, n),
+		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
+}
+
+// open makes what a site needs, with rows of so many bytes of one parity. It does not wait until the stage is zero.
+func (l *links) open(i int, half int64) (err error) {
+	d := l.sites[i].device
+	l.half = half
+	if l.side[i], err = d.NewStream(); err != nil {
 		return err
 	}
-	side, err := d.NewStream()
-	l.side = append(l.side, side)
-	if err != nil {
+	if l.stages[i], err = newStage(d, l.side[i], cuda.StageRows+2*half); err != nil {
 		return err
 	}
-	again, err := d.NewWireReplays(wireReplays)
-	l.again = append(l.again, again)
-	if err != nil {
+	l.at[i] = l.stages[i].mem.Ptr
+	if l.again[i], err = d.NewWireReplays(wireReplays); err != nil {
 		return err
 	}
-	aborter, err := d.NewPriorityStream()
-	l.aborter = append(l.aborter, aborter)
-	if err != nil {
+	if l.aborter[i], err = d.NewPriorityStream(); err != nil {
 		return err
 	}
-	for _, list := range []*[]cuda.Event{&l.fork, &l.done} {
-		e, err := d.NewEvent(false)
-		*list = append(*list, e)
-		if err != nil {
+	for _, e := range []*cuda.Event{&l.fork[i], &l.done[i]} {
+		if *e, err = d.NewEvent(false); err != nil {
 			return err
 		}
 	}
@@ -110,25 +113,28 @@ func (l *links) close() (err error) {
 		return nil
 	}
 	forget(l)
-	for i := range l.stages {
-		err = errors.Join(err, l.stages[i].d.Synchronize())
+	for i := range l.sites {
+		if !l.sites[i].elsewhere {
+			err = errors.Join(err, l.sites[i].device.Synchronize())
+		}
 	}
-	for i := range l.stages {
-		d := l.stages[i].d
-		if i < len(l.again) {
-			err = errors.Join(err, l.again[i].Close())
-		}
-		for _, list := range [][]cuda.Event{l.fork, l.done} {
-			if i < len(list) && list[i] != 0 {
-				err = errors.Join(err, d.DestroyEvent(list[i]))
-			}
-		}
-		for _, list := range [][]cuda.Stream{l.side, l.aborter} {
-			if i < len(list) && list[i] != 0 {
-				err = errors.Join(err, d.DestroyStream(list[i]))
-			}
-		}
+	for i := range l.sites {
 		err = errors.Join(err, l.stages[i].free())
+		if l.sites[i].elsewhere {
+			continue
+		}
+		d := l.sites[i].device
+		err = errors.Join(err, l.again[i].Close())
+		for _, e := range []cuda.Event{l.fork[i], l.done[i]} {
+			if e != 0 {
+				err = errors.Join(err, d.DestroyEvent(e))
+			}
+		}
+		for _, s := range []cuda.Stream{l.side[i], l.aborter[i]} {
+			if s != 0 {
+				err = errors.Join(err, d.DestroyStream(s))
+			}
+		}
 	}
 	return err
 }
@@ -138,11 +144,13 @@ func (l *links) end() (err error) {
 	if l == nil {
 		return nil
 	}
-	for i := range l.stages {
-		err = errors.Join(err, l.stages[i].d.Store(l.aborter[i], l.stages[i].abort(), 1))
+	for i := range l.sites {
+		if d := l.sites[i].device; !l.sites[i].elsewhere {
+			err = errors.Join(err, d.Store(l.aborter[i], l.stages[i].abort(), 1))
+		}
 	}
 	return err
 }
 
 // linesShare is the bytes of rows for what a site stores for another, of one parity.
-func (l *links) linesShare() int64 { return int64(stageLines) / int64(len(l.sites)-1) &^ 1023 }
+func (l *links) linesShare() int64 { return l.half / int64(len(l.sites)-1) &^ 1023 }

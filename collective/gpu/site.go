@@ -9,10 +9,11 @@ import (
 
 // A site is a communicator's part on one GPU.
 type site struct {
-	device *cuda.Device
-	again  *cuda.Replays // launches programs here
-	ranks  []int
-	here   cuda.Event // of the leading stream, for other GPUs
+	device    *cuda.Device
+	elsewhere bool          // in another process, which does its part
+	again     *cuda.Replays // launches programs here
+	ranks     []int
+	here      cuda.Event // of the leading stream, for other GPUs
 
 	// For behind, which must not wait for a launch that the driver does not take: mu is never held while one is made.
 	mu      sync.Mutex

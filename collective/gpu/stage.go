@@ -11,7 +11,7 @@ import (
 // of even epochs and of odd ones, then slots of FIFOs. Of rows and slots every other GPU has its share.
 type stage struct {
 	mem kernels.Mem
-	d   *cuda.Device
+	d   *cuda.Device // that has it, or has mapped that of another process
 }
 
 // Less than 32 MiB a GPU, whatever their number.
@@ -22,12 +22,13 @@ const (
 	abortAt    = cuda.StageRows - 64 // the word that ends all waiting
 )
 
-func newStage(d *cuda.Device) (stage, error) {
+// newStage makes one of which so many bytes are zero once the stream has come so far.
+func newStage(d *cuda.Device, on cuda.Stream, zero int64) (stage, error) {
 	m, err := d.Alloc(stageBytes)
 	if err != nil {
-		return stage{d: d}, err
+		return stage{}, err
 	}
-	return stage{m, d}, d.Fill(0, m.Ptr, 0, stageBytes-stageSlots)
+	return stage{m, d}, d.Fill(on, m.Ptr, 0, zero)
 }
 
 func (s *stage) free() error {

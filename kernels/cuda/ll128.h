@@ -83,8 +83,9 @@ DEVICE u64 lines_of(const LL128 &a, u64 row, u32 epoch, u64 group) {
 DEVICE void put_group(const LL128 &a, u64 row, u32 e, u64 group, bool two, const Pack *v) {
 	Pack l[2] = {v[0], v[1]};
 	if (!two) {
-		l[0] = Pack{{v[0].w[0], v[0].w[1], e, e}};
-		l[1] = Pack{{v[0].w[2], v[0].w[3], e, e}};
+		const u32 call = e ^ (u32)a.call;
+		l[0] = Pack{{v[0].w[0], v[0].w[1], e, call}};
+		l[1] = Pack{{v[0].w[2], v[0].w[3], e, call}};
 	}
 	const u64 p = lines_of(a, row, e, group);
 	store_lines(p, l[0]);
@@ -162,8 +163,9 @@ struct Waiting {
 	bool over; // the call is to end: nobody is waited for any more; the same in a whole warp
 };
 
-DEVICE bool arrived(const Pack *v, u32 e, bool two) {
-	return two || (v[0].w[2] == e && v[0].w[3] == e && v[1].w[2] == e && v[1].w[3] == e);
+DEVICE bool arrived(const LL128 &a, const Pack *v, u32 e, bool two) {
+	const u32 call = e ^ (u32)a.call;
+	return two || (v[0].w[2] == e && v[0].w[3] == call && v[1].w[2] == e && v[1].w[3] == call);
 }
 
 // What a warp knows of the exchange at hand. Lane k has the epoch of site k.
@@ -217,7 +219,7 @@ template <class T, class Op, int W> DEVICE void take_group(const LL128 &a, u32 r
 		for (int k = 0; k < W; k++) {
 			if (W == 1 || from + k < count) {
 				ROLLED
-				while (any(!arrived(v[k], epoch[k], two)) && !wait.over) {
+				while (any(!arrived(a, v[k], epoch[k], two)) && !wait.over) {
 					wait.over = any(give_up(wait.spin));
 					load_lines(v[k][0], p[k], true);
 					load_lines(v[k][1], p[k] + 512, true);

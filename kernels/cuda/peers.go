@@ -3,6 +3,7 @@ package cuda
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -88,15 +89,60 @@ func (d *Device) prove(peer *Device) error {
 	if err := peer.copyNow(there.Ptr, unsafe.Pointer(&nonce), len(nonce)); err != nil {
 		return err
 	}
-	if err := d.Copy(0, []unsafe.Pointer{here.Ptr}, there.Ptr, int64(len(nonce))); err != nil { // by a kernel of ours
+	return d.read(0, there.Ptr, here.Ptr, nonce[:])
+}
+
+// read has a kernel of ours copy from a path's other end what is known to be there.
+func (d *Device) read(s Stream, there, here unsafe.Pointer, want []byte) error {
+	if err := d.Copy(s, []unsafe.Pointer{here}, there, int64(len(want))); err != nil {
 		return err
 	}
-	seen := make([]byte, len(nonce))
-	if err := d.copyNow(unsafe.Pointer(&seen[0]), here.Ptr, len(nonce)); err != nil {
+	seen := make([]byte, len(want))
+	if err := cu.CopyAsync(d.ctx, unsafe.Pointer(&seen[0]), here, int64(len(seen)), s); err != nil {
 		return err
 	}
-	if !bytes.Equal(seen, nonce[:]) {
-		return fmt.Errorf("%x is there and a kernel reads %x: the path corrupts data, often for an IOMMU or ACS setting: %w", nonce, seen, kernels.ErrInvalid)
+	if err := cu.StreamSynchronize(d.ctx, s); err != nil {
+		return err
+	}
+	if !bytes.Equal(seen, want) {
+		return fmt.Errorf("%x is there and a kernel reads %x: the path corrupts data, often for an IOMMU or ACS setting: %w", want, seen, kernels.ErrInvalid)
+	}
+	return nil
+}
+
+// LinkTo makes d ready for traffic with a GPU of this host that another process has open, by kernels that store in memory which the two
+// processes Import of each other. Where there is no link as Linked says, or this process does not see that GPU, it is an error that
+// wraps errors.ErrUnsupported.
+func (d *Device) LinkTo(uuid [16]byte) error {
+	n, err := Count()
+	if err != nil {
+		return err
+	}
+	for peer := range n {
+		if id, err := cu.DeviceUUID(peer); err != nil || id != uuid {
+			continue
+		}
+		if peer != d.info.Ordinal {
+			if can, err := cu.CanAccessPeer(d.info.Ordinal, peer); err != nil || !can {
+				return errors.Join(fmt.Errorf("cuda: %v cannot use memory of device %d: %w", d, peer, errors.ErrUnsupported), err)
+			}
+			if atomics, err := cu.PeerAttribute(d.info.Ordinal, peer, cu.PeerNativeAtomics); err != nil || atomics == 0 {
+				return errors.Join(fmt.Errorf("cuda: no link like NVLink between %v and device %d: %w", d, peer, errors.ErrUnsupported), err)
+			}
+		}
+		return d.loadWire()
+	}
+	return fmt.Errorf("cuda: GPU %x is none of the %d that this process sees: %w", uuid, n, errors.ErrUnsupported)
+}
+
+// Prove proves the path to memory that was Imported: a kernel of d finds there what the other process has stored. Scratch is memory of d's own.
+func (d *Device) Prove(there, scratch unsafe.Pointer, stored []byte) error {
+	s, err := d.copying()
+	if err == nil {
+		err = d.read(s, there, scratch, stored)
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: memory of another process, mapped for %v: %w", d, err)
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ func (d *Device) Record(e Event, s Stream) error { return cu.EventRecord(d.ctx, 
 // WaitFor waits for an event as last recorded.
 func (d *Device) WaitFor(e Event) error { return cu.EventSynchronize(d.ctx, e) }
 
+// Happened reports whether an event's last recording has happened; true if there was none.
+func (d *Device) Happened(e Event) (bool, error) { return cu.EventDone(d.ctx, e) }
+
 // WaitEvent has a stream of this device wait for an event, of any, as last recorded.
 func (d *Device) WaitEvent(s Stream, e Event) error { return cu.StreamWait(d.ctx, s, e) }
 

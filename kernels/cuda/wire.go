@@ -14,7 +14,7 @@ const (
 	MaxSites   = 8  // GPUs that one launch has to do with
 	MaxStripes = 64 // of a FIFO
 
-	ll128Words      = 499
+	ll128Words      = 498
 	ll128Rows       = 128
 	maxCopies       = 96
 	maxCopyPointers = 256

@@ -8,7 +8,7 @@
 enum {
 	MAX_SITES = 8,
 	MAX_STRIPES = 64,   // of a FIFO
-	LL128_WORDS = 499,
+	LL128_WORDS = 498,
 	LL128_ROWS = 128, // of blocks, in the table of epochs
 	MAX_COPY_POINTERS = 256,
 	MAX_COPIES = 96,
@@ -53,6 +53,7 @@ struct LL128 {
 	u8 ack;   // those told that we have begun: they get no lines of ours
 	u8 await; // those who tell us
 	u8 unused[3];
+	u64 call; // the lower half: what all sites call; lines of who calls something else never arrive
 	u64 word[LL128_WORDS];
 	u64 stage[MAX_SITES];
 };
@@ -92,7 +93,8 @@ struct Bulk {
 
 AT(LL128, mine, 24);
 AT(LL128, me, 32);
-AT(LL128, word, 40);
+AT(LL128, call, 40);
+AT(LL128, word, 48);
 AT(LL128, stage, 4032);
 AT(Push, at, 80);
 AT(Push, share, 208);

@@ -24,7 +24,7 @@ func TestWireMirrorsC(t *testing.T) {
 	var push pushArgs
 	var bulk bulkArgs
 	here := map[string]uintptr{
-		"LL128.mine": unsafe.Offsetof(lines.mine), "LL128.me": unsafe.Offsetof(lines.me), "LL128.word": unsafe.Offsetof(lines.word), "LL128.stage": unsafe.Offsetof(lines.stage),
+		"LL128.mine": unsafe.Offsetof(lines.mine), "LL128.me": unsafe.Offsetof(lines.me), "LL128.call": unsafe.Offsetof(lines.call), "LL128.word": unsafe.Offsetof(lines.word), "LL128.stage": unsafe.Offsetof(lines.stage),
 		"Push.at": unsafe.Offsetof(push.at), "Push.share": unsafe.Offsetof(push.share), "Push.stripes": unsafe.Offsetof(push.stripes), "Push.me": unsafe.Offsetof(push.me),
 		"Push.fifo": unsafe.Offsetof(push.fifo), "Push.dst": unsafe.Offsetof(push.dst),
 		"Bulk.me": unsafe.Offsetof(bulk.me), "Bulk.copy": unsafe.Offsetof(bulk.copy), "Bulk.pointer": unsafe.Offsetof(bulk.pointer),

@@ -1,0 +1,283 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gccl-project/gccl/collective"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// A Part is a rank's part of a communicator whose ranks are processes of one host, each with a GPU of its own, all of which are linked. Its
+// calls are LL128 exchanges through stages that the processes map of each other; long ones go round by round. A rank queues its own launch and
+// nobody meets on the host: kernels wait for the other ranks', which have to make the same calls in the same order. A call that others make
+// otherwise ends on no rank that needs something of it, until Abort. Each rank's calls can be captured in a graph of its own.
+//
+// Its methods may be called from any goroutine.
+type Part struct {
+	rank int
+	d    *cuda.Device
+
+	mu     sync.Mutex // orders what is queued
+	l      *links
+	calls  []Call // ours, once for every rank: of others the addresses are not used
+	closed bool
+
+	reason atomic.Pointer[error] // why no more calls are taken
+
+	seen sync.Mutex // guards what follows; never held while something is queued
+	ring [maxAhead]queued
+	turn int // of the next launch
+}
+
+// maxAhead is how many launches a Part's rank may be ahead of its GPU; the driver, in which who waits holds up everybody, takes about a thousand.
+const maxAhead = 256
+
+// queued is a launch, and the number of its call.
+type queued struct {
+	done   cuda.Event
+	number uint64 // 0: none
+}
+
+// NewPart makes the part of rank, of so many, on its device: each rank Exports its stage, and Imports those of all others, before its first call.
+// crowd is the most ranks that are on one GPU, which are several only in tests. Close frees it.
+func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
+	if ranks < 2 || ranks > cuda.MaxSites || rank < 0 || rank >= ranks || crowd < 1 {
+		return nil, fmt.Errorf("gpu: rank %d of %d, want 2…%d ranks with a GPU each: %w", rank, ranks, cuda.MaxSites, errors.ErrUnsupported)
+	}
+	sites := make([]site, ranks)
+	for r := range sites {
+		sites[r] = site{device: d, ranks: []int{r}, elsewhere: r != rank, active: r == rank}
+	}
+	p := &Part{rank: rank, d: d, l: makeLinks(sites, ranks, crowd, d.Info().Multiprocessors), calls: make([]Call, ranks)}
+	for r := range sites {
+		p.l.siteOf[r] = r
+	}
+	const half = (stageBytes - cuda.StageRows) / 2 &^ 1023
+	err := p.l.open(rank, half)
+	if err == nil {
+		err = d.Wait(p.l.side[rank]) // it is zero
+	}
+	p.ring[0].done, p.turn = p.l.done[rank], 1 // that of the launch before the first
+	for i := range p.ring[1:] {
+		if err == nil {
+			p.ring[1+i].done, err = d.NewEvent(false)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("gpu: memory for traffic between GPUs of several processes: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+// StageBytes is how long the memory is that Export gives.
+const StageBytes = stageBytes
+
+// proofAt is where a stage has what Import looks for.
+const proofAt = abortAt - 64
+
+// Export returns a new descriptor of the rank's stage, which the caller closes, and has the proof, of 16 bytes, stored there.
+func (p *Part) Export(proof [16]byte) (fd int, err error) {
+	s := &p.l.stages[p.rank]
+	if err := p.d.CopyNow(unsafe.Add(s.mem.Ptr, proofAt), unsafe.Pointer(&proof), int64(len(proof))); err != nil {
+		return -1, err
+	}
+	return p.d.Export(s.mem)
+}
+
+// Import maps the stage of another rank, of which a kernel has to find the proof. The descriptor stays the caller's.
+func (p *Part) Import(rank, fd int, proof [16]byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if rank < 0 || rank >= len(p.calls) || rank == p.rank || p.l.at[rank] != nil {
+		return fmt.Errorf("gpu: rank %d of %d imports the stage of rank %d: %w", p.rank, len(p.calls), rank, kernels.ErrInvalid)
+	}
+	m, err := p.d.Import(fd, stageBytes)
+	if err != nil {
+		return err
+	}
+	p.l.stages[rank], p.l.at[rank] = stage{m, p.d}, m.Ptr
+	own := p.l.stages[p.rank].mem.Ptr
+	return p.d.Prove(unsafe.Add(m.Ptr, proofAt), unsafe.Add(own, proofAt-64), proof[:])
+}
+
+// Takes reports whether calls like this one are done here: all kinds, of types that the kernels between GPUs fold, without factors of the
+// ranks' own, averages of integers, and named algorithms.
+func (p *Part) Takes(call *Call) bool {
+	if call.Algorithm != "" || call.Factor.Set || call.divides() {
+		return false
+	}
+	if call.Kind.Reduces() && call.Kind != collective.Barrier {
+		var x cuda.LL128
+		return x.Folds(call.DType, call.RedOp, 0) == nil
+	}
+	return call.Kind != collective.Barrier || call.Count == 0
+}
+
+// Queue queues the rank's part of a collective that Takes accepts, on the call's stream. It waits for no other rank, and allocates nothing
+// after the first calls. The number, which is not 0, is for Behind.
+func (p *Part) Queue(call *Call, number uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r := range p.calls {
+		p.calls[r] = *call
+		if p.l.at[r] == nil {
+			return fmt.Errorf("gpu: rank %d queues a call before it has the stage of rank %d: %w", p.rank, r, kernels.ErrInvalid)
+		}
+	}
+	if err := p.calls[0].check(len(p.calls)); err != nil || call.Count == 0 && call.Kind != collective.Barrier {
+		return err
+	}
+	p.l.sites[p.rank].lead = call.Stream
+	how, most := p.round()
+	for first := 0; first < max(call.Count, 1); first += most {
+		p.l.plan.begin(p.l, p.calls)
+		p.l.plan.round(first, min(most, call.Count-first))
+		ok, err := p.l.plan.collective(how == byTwoShotLines), error(nil)
+		if ok {
+			ok, err = p.l.writeLines(&p.calls[0], len(p.calls), p.calls[0].name())
+		}
+		if err == nil && !ok {
+			err = fmt.Errorf("gpu: %v, of which %d elements at once do not fit: %w", call, most, errors.ErrUnsupported)
+		}
+		if err == nil {
+			err = p.launch(number)
+		}
+		if err != nil {
+			err = fmt.Errorf("gpu: %v: %w", call, err)
+			if first > 0 { // others wait for the rest
+				err = errors.Join(err, p.Abort(err))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// round is how a call's data gets across, and the most elements of a block at once.
+func (p *Part) round() (how crossing, most int) {
+	call, n := &p.calls[0], int64(len(p.calls))
+	pair := p.l.linesShare() / 1024 * 960 // payload that a site stores for another
+	bytes := int64(call.Count) * int64(call.DType.Size())
+	how, room := byLines, pair
+	if call.Kind == collective.AllReduce && n > 2 && bytes > tuned.oneShotLines {
+		how, room = byTwoShotLines, n*(pair/2-2048) // a piece comes, and the sum of a piece
+	}
+	if call.Kind == collective.Barrier || bytes == 0 {
+		return how, 1
+	}
+	const grain = 64
+	rounds := (bytes + room - 1) / room
+	most = int((int64(call.Count) + rounds - 1) / rounds)
+	if most = (most + grain - 1) / grain * grain; int64(most)*int64(call.DType.Size()) > room {
+		most -= grain
+	}
+	return how, most
+}
+
+// name is what all ranks' calls have in common.
+func (c *Call) name() uint32 {
+	h := fnv.New32a()
+	redop := c.RedOp
+	if !c.Kind.Reduces() {
+		redop = 0
+	}
+	var b [24]byte
+	for i, v := range [6]int{int(c.Kind), int(c.DType), int(redop), c.Count, c.Count >> 32, c.Root} {
+		b[4*i], b[4*i+1], b[4*i+2], b[4*i+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+	}
+	h.Write(b[:])
+	return h.Sum32()
+}
+
+// launch queues what was written, once the GPU is not too far behind. The lock is held.
+func (p *Part) launch(number uint64) error {
+	l, q := p.l, &p.ring[p.turn%len(p.ring)]
+	for pause := 10 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		if why := p.reason.Load(); why != nil {
+			return *why
+		}
+		if done, err := p.d.Happened(q.done); err != nil {
+			return err
+		} else if done {
+			break
+		}
+		time.Sleep(pause)
+	}
+	before := l.done[p.rank]
+	l.next[p.rank] = q.done
+	if err := l.launch(byLines); err != nil || l.done[p.rank] == before { // captured
+		return err
+	}
+	p.seen.Lock()
+	q.number = number
+	p.turn++
+	p.seen.Unlock()
+	return nil
+}
+
+// Behind is the number of the oldest call that is not done, or 0: of the last launches that no graph holds. It does not wait.
+func (p *Part) Behind() uint64 {
+	p.seen.Lock()
+	defer p.seen.Unlock()
+	for i := range p.ring {
+		q := &p.ring[(p.turn+i)%len(p.ring)]
+		if q.number == 0 {
+			continue
+		}
+		if done, err := p.d.Happened(q.done); err == nil && !done {
+			return q.number
+		}
+		q.number = 0
+	}
+	return 0
+}
+
+// Begun returns how many exchanges with each rank the GPU has begun, of those in graphs, too. It asks the GPU, and waits for the answer.
+func (p *Part) Begun() ([]uint32, error) {
+	var row [cuda.MaxSites]uint32
+	err := p.d.CopyNow(unsafe.Pointer(&row), p.l.at[p.rank], int64(unsafe.Sizeof(row)))
+	return row[:len(p.calls)], err
+}
+
+// Abort has all kernels that wait for other ranks end, now and in future; their calls are then not done. It takes no more calls, for the reason
+// given, which must not be nil. The first one counts.
+func (p *Part) Abort(reason error) error {
+	if !p.reason.CompareAndSwap(nil, &reason) {
+		return nil
+	}
+	return p.l.end()
+}
+
+// Close waits for all work on the GPU and frees everything. Kernels that wait for other ranks go on waiting, unless Abort was called. Others may
+// still store in the stage, which is theirs, too.
+func (p *Part) Close() (err error) {
+	if p == nil {
+		return nil
+	}
+	closed := error(ErrClosed)
+	p.reason.CompareAndSwap(nil, &closed)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	p.seen.Lock()
+	defer p.seen.Unlock()
+	p.l.done[p.rank] = 0 // it is in the ring
+	err = p.l.close()
+	for i := range p.ring {
+		if e := p.ring[i].done; e != 0 {
+			err = errors.Join(err, p.d.DestroyEvent(e))
+		}
+		p.ring[i] = queued{}
+	}
+	return err
+}
