@@ -54,6 +54,7 @@ type Comm struct {
 	gpu        *gpu.Member           // of calls on device memory; nil: there can be none,
 	noGPU      string                // because of this
 	proxy      *proxy                // of such calls where the GPUs do not reach each other
+	part       *part                 // of calls between GPUs that are linked; nil: they are not
 	serves     atomic.Pointer[proxy] // whose part on the host we do; nil: a communicator of the user's
 	theirs     []*opened             // the other ranks' GPUs
 	life       context.Context       // ends with Close
@@ -225,6 +226,7 @@ func (c *Comm) Abort(reason error) {
 // ranks may still be in calls that need nothing more from us. Idempotent; anyone may call it at any time.
 func (c *Comm) Close() error {
 	c.proxy.drain()
+	c.part.drain(c)
 	c.mu.Lock()
 	again := c.life.Err() != nil
 	c.kill()

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/collective/gpu"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
@@ -85,12 +84,23 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 		case f.devices[w].IsHost():
 			c.noGPU = fmt.Sprintf("rank %d has no Config.Device", r)
 			return nil
-		case !f.inProcess[w]:
+		case !f.inProcess[w] || partsAnyway && r != c.rank:
 			why = fmt.Sprintf("rank %d runs in another process (%s)", r, f.routes[w].place)
 		}
 	}
 	if why == "" {
 		why = f.refuse(c.world)
+	}
+	if why != "" && c.lineup.hosts == nil && c.Size() > 1 {
+		no, err := c.joinPart(ctx)
+		if err != nil {
+			return err
+		}
+		if no == "" {
+			f.log.Info("collectives on GPU memory go over links between the GPUs of several processes; messages by way of host memory", "comm", c.name())
+			return c.joinProxy(ctx)
+		}
+		why = no
 	}
 	if why != "" {
 		f.log.Info("messages of GPU memory go by way of host memory; GPUDirect is off", "comm", c.name(), "reason", why)
@@ -124,7 +134,7 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 }
 
 func (c *Comm) leaveGPU() (err error) {
-	err = c.proxy.close()
+	err = errors.Join(c.part.close(), c.proxy.close())
 	if c.gpu != nil {
 		err = errors.Join(err, c.gpu.Close())
 	}
@@ -184,13 +194,7 @@ func (c *Comm) startOnDevice(r *run) error {
 		return err
 	}
 	p := c.preparedOnDevice(call.signature(false))
-	g := gpu.Call{Kind: collective.Kind(call.Kind), DType: call.DType, RedOp: call.RedOp, Count: call.Count, Root: call.Root, Algorithm: call.Algorithm, Factor: call.Factor, Stream: call.Stream}
-	if src > 0 {
-		g.Src = call.Src.Ptr
-	}
-	if dst > 0 {
-		g.Dst = call.Dst.Ptr
-	}
+	g := call.onGPU(src, dst)
 	c.mu.Lock()
 	if c.reason() != nil {
 		c.refuseLocked(r, p)

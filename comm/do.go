@@ -86,8 +86,10 @@ func Group(ctx context.Context, calls ...Call) error {
 	held := holdDevice(calls)
 	var proxied []Call
 	for i := range calls {
-		if calls[i].proxies() {
+		if calls[i].Comm.proxy != nil && !calls[i].memory().Device.IsHost() {
 			defer calls[i].Comm.endWith(ctx)()
+		}
+		if calls[i].proxies() {
 			proxied = append(proxied, calls[i])
 			continue
 		}
@@ -135,6 +137,9 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 	own := &r.call
 	if own.Comm != nil && own.Comm != c {
 		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
+	}
+	if own.crosses(c) {
+		return r, false, c.startPart(r)
 	}
 	if c.proxy != nil && !own.memory().Device.IsHost() {
 		return r, false, c.startProxied(own)

@@ -46,7 +46,7 @@ func apart(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
 // proxies reports whether the call is on GPU memory and done by the communicator's proxy.
 func (c *Call) proxies() bool {
-	return c.Comm != nil && c.Comm.proxy != nil && !c.memory().Device.IsHost()
+	return c.Comm != nil && c.Comm.proxy != nil && !c.memory().Device.IsHost() && !c.crosses(c.Comm)
 }
 
 // awaits reports whether a call that no proxy does touches what one of the others writes, or the other way round.
@@ -70,6 +70,9 @@ func (c *Call) awaits(others []Call) bool {
 
 // endWith has the communicator fail when the context ends before stop is called.
 func (c *Comm) endWith(ctx context.Context) (stop func() bool) {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
 	return context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
 }
 

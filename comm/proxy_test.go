@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,8 @@ import (
 )
 
 // apartWorld is a deviceWorld of ranks that take each other to be on other hosts, so that what they tell each other goes by way of host memory. They
-// have GPUs of their own where there are as many; ranks that share one wait in other places.
+// have GPUs of their own where there are as many; ranks that share one wait in other places. With GCCL_TEST_LINKED they are on one host, and
+// their GPUs linked, as if each rank had a process to itself.
 func apartWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Config)) *deviceWorld {
 	w := &deviceWorld{t: t, d: needGPU(t)}
 	n, err := cuda.Count()
@@ -28,14 +30,19 @@ func apartWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Config
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		w.devices = append(w.devices, d)
 	}
+	comm.PartsAnyway(t, linked())
 	w.comms = world(t, ranks, func(r int, c *comm.Config) {
-		c.HostID, c.Device = fmt.Sprintf("host %d", r), w.devices[r].Device()
+		if c.Device = w.devices[r].Device(); !linked() {
+			c.HostID = fmt.Sprintf("host %d", r)
+		}
 		if edit != nil {
 			edit(r, c)
 		}
 	})
 	return w.more(room)
 }
+
+func linked() bool { return os.Getenv("GCCL_TEST_LINKED") != "" }
 
 // proxyKinds are what a rank's result of n elements a block has to be, where rank r's input is input(r, i).
 var proxyKinds = []struct {

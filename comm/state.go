@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 
@@ -66,6 +67,8 @@ type rankState struct {
 	Failed  string   // why the communicator failed there
 	Busy    []string // calls in flight on other communicators of the process, and where streams of GPUs stand
 	Process string
+
+	Exchanges []uint32 `json:",omitempty"` // with each rank that our GPU has begun; if the question is about calls between processes' GPUs
 }
 
 // find returns what the state says about the collective seq.
@@ -144,9 +147,20 @@ func (e *entry) done() bool {
 	return e.run == nil || e.run.seq != e.seq || e.run.Done() && e.run.Err() == nil
 }
 
-// answer is the session's Answer: any rank may ask for our state.
-func (c *Comm) answer(from int, _ []byte) []byte {
+// stateAbout is state, with what we know of the collective seq on GPU memory; 0: of none.
+func (c *Comm) stateAbout(from int, seq uint64) rankState {
 	s := c.state(from)
+	c.recall(&s, seq)
+	return s
+}
+
+// answer is the session's Answer: any rank may ask for our state, and what we know of a collective.
+func (c *Comm) answer(from int, question []byte) []byte {
+	about := uint64(0)
+	if len(question) == 8 {
+		about = binary.LittleEndian.Uint64(question)
+	}
+	s := c.stateAbout(from, about)
 	s.Busy = append(s.Busy, c.elsewhere()...)
 	if y := c.serves.Load(); y != nil && y.awaitsStream() {
 		s.Busy = append(s.Busy, fmt.Sprintf("calls that are queued on %v, to which their stream has not come", y.device))

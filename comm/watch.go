@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -348,12 +349,12 @@ func (k *stuck) over() bool { return k.run.seq != k.seq || k.run.Done() }
 
 // findOut diagnoses with the session's help. The ranks that the call waits for are asked at the same time.
 func (c *Comm) findOut(k stuck) finding {
-	first := c.askAll(k.peers)
+	first := c.askAll(k.peers, 0)
 	return diagnose(c.rank, k, func(r int) testimony {
 		if t, ok := first[r]; ok {
 			return t
 		}
-		return c.askAll([]int{r})[r]
+		return c.askAll([]int{r}, 0)[r]
 	})
 }
 
@@ -368,13 +369,13 @@ func (c *Comm) jury(seq uint64, otherwise *cause) *cause {
 		}
 	}
 	calls := map[int]agreed{}
-	own := c.state(c.rank)
+	own := c.stateAbout(c.rank, seq)
 	if mine := own.find(seq); mine != nil {
 		calls[c.rank] = mine.Call
 	}
 	votes := map[agreed]int{}
 	for began := time.Now(); ; time.Sleep(juryEvery) {
-		for r, t := range c.askAll(others) {
+		for r, t := range c.askAll(others, seq) {
 			if t.state != nil {
 				if theirs := t.state.find(seq); theirs != nil {
 					calls[r] = theirs.Call
@@ -433,15 +434,15 @@ func (c *Comm) mismatchedPair(peer int) string {
 // insist asks a rank that is known to be there, and may be slow to answer.
 func (c *Comm) insist(peer int) (t testimony) {
 	for range 3 {
-		if t = c.askAll([]int{peer})[peer]; t.err == nil || c.life.Err() != nil {
+		if t = c.askAll([]int{peer}, 0)[peer]; t.err == nil || c.life.Err() != nil {
 			break
 		}
 	}
 	return t
 }
 
-// askAll has ranks testify, at the same time.
-func (c *Comm) askAll(ranks []int) map[int]testimony {
+// askAll has ranks testify, at the same time, and of the collective about on GPU memory in particular, if that is not 0.
+func (c *Comm) askAll(ranks []int, about uint64) map[int]testimony {
 	ctx, cancel := context.WithTimeout(c.life, askFor)
 	defer cancel()
 	says := make([]testimony, len(ranks))
@@ -449,7 +450,7 @@ func (c *Comm) askAll(ranks []int) map[int]testimony {
 	asking.SetLimit(64)
 	for i, r := range ranks {
 		asking.Go(func() error {
-			says[i] = c.ask(ctx, r)
+			says[i] = c.ask(ctx, r, about)
 			return nil
 		})
 	}
@@ -462,8 +463,12 @@ func (c *Comm) askAll(ranks []int) map[int]testimony {
 }
 
 // ask has a rank testify.
-func (c *Comm) ask(ctx context.Context, r int) testimony {
-	b, err := c.session.Ask(ctx, r, nil)
+func (c *Comm) ask(ctx context.Context, r int, about uint64) testimony {
+	var question []byte
+	if about != 0 {
+		question = binary.LittleEndian.AppendUint64(nil, about)
+	}
+	b, err := c.session.Ask(ctx, r, question)
 	if why := c.left(r); why != nil {
 		t := testimony{dead: why.text, left: c.session.Status(r) == bootstrap.Closed}
 		t.begun, t.said = c.session.FarewellOf(r)

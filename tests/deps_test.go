@@ -27,8 +27,11 @@ var may = map[string][]string{
 	"kernels":        {},
 	"topology":       {},
 	"bootstrap/auth": {},
-	"collective":     {},
-	"bootstrap":      {"bootstrap/auth", "golang.org/x/sys", "golang.org/x/sync"},
+
+	"bootstrap/handover": {},
+
+	"collective": {},
+	"bootstrap":  {"bootstrap/auth", "golang.org/x/sys", "golang.org/x/sync"},
 
 	"bootstrap/bootstraptest": {"bootstrap", "bootstrap/auth"},
 

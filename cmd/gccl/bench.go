@@ -19,6 +19,7 @@ import (
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/comm/settings"
+	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
 // benchFlags are what the command line of a benchmark says.
@@ -91,7 +92,7 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
 	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process, or each in the one that a launcher started")
-	flags.IntSliceVar(&f.gpus, "gpus", []int{0}, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals")
+	flags.IntSliceVar(&f.gpus, "gpus", nil, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals (default: the first one; where a launcher started the ranks, all that a rank sees, by local rank)")
 	flags.BoolVar(&f.graph, "graph", false, "with --device cuda: capture the -m calls of an iteration in a graph and replay it")
 	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
 	// nccl-tests writes its long flags with underlines.
@@ -292,8 +293,21 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command, env bootstrap.Env) (err
 	if err := f.cfg.Check(f.ranks); err != nil {
 		return usageError{err}
 	}
+	switch {
+	case len(f.gpus) > 0:
+	case cmd.Flags().Changed("gpus"):
+		return usageError{errors.New("--gpus names none; leave it out for GPU 0, or a GPU for each rank that a launcher started")}
+	case env.World > 0:
+		n, err := cuda.Count()
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			f.gpus = append(f.gpus, i)
+		}
+	}
 	if len(f.gpus) == 0 {
-		return usageError{errors.New("--gpus names none; leave it out for GPU 0")}
+		f.gpus = []int{0} // if there is none, its opening says why
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -121,7 +121,7 @@ func (p *Part) Takes(call *Call) bool {
 }
 
 // Queue queues the rank's part of a collective that Takes accepts, on the call's stream. It waits for no other rank, and allocates nothing
-// after the first calls. The number, which is not 0, is for Behind.
+// after the first calls. The number is for Behind; of a call that is captured it is of no use.
 func (p *Part) Queue(call *Call, number uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,11 +163,12 @@ func (p *Part) Queue(call *Call, number uint64) error {
 // round is how a call's data gets across, and the most elements of a block at once.
 func (p *Part) round() (how crossing, most int) {
 	call, n := &p.calls[0], int64(len(p.calls))
-	pair := p.l.linesShare() / 1024 * 960 // payload that a site stores for another
+	payload := func(share int64) int64 { return share / 1024 * 960 }
+	pair := payload(p.l.linesShare()) // that a site stores for another
 	bytes := int64(call.Count) * int64(call.DType.Size())
 	how, room := byLines, pair
 	if call.Kind == collective.AllReduce && n > 2 && bytes > tuned.oneShotLines {
-		how, room = byTwoShotLines, n*(pair/2-2048) // a piece comes, and the sum of a piece
+		how, room = byTwoShotLines, n*(payload(p.l.linesShare()/2)-64) // a piece comes, and the sum of a piece, which are cut at 64 bytes
 	}
 	if call.Kind == collective.Barrier || bytes == 0 {
 		return how, 1

@@ -185,6 +185,8 @@ static Result set_access(u64 p, size_t bytes, const Access *a, size_t n) {
 }
 static Result export_handle(void *out, Memory *m, int kind, unsigned long long) {
 	if (kind != 1) return NOT_SUPPORTED;
+	Hold h(lock);
+	among_processes = true;
 	return *static_cast<int *>(out) = dup(m->fd), OK;
 }
 static Result import_handle(Memory **m, void *handle, int kind) {
@@ -193,6 +195,7 @@ static Result import_handle(Memory **m, void *handle, int kind) {
 	if (fd < 0) return INVALID_VALUE;
 	const off_t bytes = lseek(fd, 0, SEEK_END);
 	Hold h(lock);
+	among_processes = true;
 	return *m = new Memory{fd, current->ordinal, 0, 1}, bytes > 0 ? OK : INVALID_VALUE;
 }
 static Result range_handle(int *out, u64 p, size_t bytes, int kind, unsigned long long) { // a file in memory, which is a DMA-BUF to no kernel

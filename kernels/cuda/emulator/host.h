@@ -33,6 +33,7 @@ struct Place {
 	u32 thread, threads, block, blocks, lane;
 };
 extern const Place *here;
+extern bool among_processes; // memory was exported or imported
 
 void *shared(u32 bytes);                      // the block's
 void check(u64 p, u32 bytes);                 // ends the process unless the kernel's device reaches the memory
@@ -69,7 +70,8 @@ DEVICE u32 shuffle(u32 x, u32 from) { return emulator::shuffle(x, from); }
 DEVICE u32 anew(u32 x) { return x; }
 DEVICE void turn() { emulator::turn(); }
 
-// One operating-system thread runs all kernels, so that every access is whole. Only the host looks on.
+// One operating-system thread runs all kernels of a process, so that every access is whole. Only the host looks on, and other processes
+// where memory was exported or imported.
 template <class T> DEVICE T get(u64 p) {
 	emulator::check(p, sizeof(T));
 	T v;
@@ -94,9 +96,31 @@ DEVICE void load(Pack &v, u64 p, bool wanted) {
 }
 DEVICE void load(Pack &v, u64 p) { v = get_aligned<Pack>(p); }
 DEVICE void store(u64 p, const Pack &v) { set_aligned(p, v); }
-DEVICE void load_lines(Pack &v, u64 p, bool wanted) { load(v, p, wanted); }
+// A line is whole among processes, too: what stands at its end, in the last of 8 threads, is stored last and loaded first.
+DEVICE void load_lines(Pack &v, u64 p, bool wanted) {
+	const bool last = emulator::here->thread % 8 == 7;
+	if (!emulator::among_processes || !wanted) return load(v, p, wanted);
+	if (last) {
+		emulator::check(p, 16);
+		const u64 end = __atomic_load_n(reinterpret_cast<const u64 *>(p + 8), __ATOMIC_ACQUIRE);
+		load(v, p);
+		v.w[2] = (u32)end, v.w[3] = (u32)(end >> 32);
+	}
+	emulator::any_in_warp(false);
+	if (!last) load(v, p);
+}
 DEVICE void store_lines(u64 p, const Pack &v) {
-	store(p, v);
+	if (!emulator::among_processes) {
+		store(p, v);
+	} else {
+		const bool last = emulator::here->thread % 8 == 7;
+		if (!last) store(p, v);
+		emulator::any_in_warp(false);
+		if (last) {
+			set_aligned(p, (u64)v.w[0] | (u64)v.w[1] << 32);
+			__atomic_store_n(reinterpret_cast<u64 *>(p + 8), v.w[2] | (u64)v.w[3] << 32, __ATOMIC_RELEASE);
+		}
+	}
 	emulator::stored();
 }
 DEVICE u32 load_relaxed(u64 p) {

@@ -5,6 +5,7 @@
 
 namespace emulator {
 
+bool among_processes;
 u64 first_address, last_address;
 unsigned char *reach;
 std::map<u64, Range> ranges;
