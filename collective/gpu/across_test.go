@@ -501,3 +501,44 @@ func TestPushShapes(t *testing.T) {
 	}
 	require.NoError(t, c.Close())
 }
+
+// BenchmarkAcross is a call of two ranks of one process, in a graph of a hundred, on one GPU where there are not two.
+func BenchmarkAcross(b *testing.B) {
+	g := newRigOn(b, several(b, 2, 2), 64<<20)
+	c, err := New(g.devices)
+	require.NoError(b, err)
+	defer c.Close()
+	for _, bytes := range []int{8, 8 << 10, 64 << 10, 1 << 20, 4 << 20} {
+		b.Run(fmt.Sprintf("%d", bytes), func(b *testing.B) {
+			calls := make([]Call, 2)
+			for r := range calls {
+				calls[r] = Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: bytes / 4, Src: g.src[r].Ptr, Dst: g.dst[r].Ptr, Stream: g.streams[r]}
+			}
+			var graphs [2]*cuda.Graph
+			graphs[0], err = g.devices[0].Capture(g.streams[0], func() error {
+				graphs[1], err = g.devices[1].Capture(g.streams[1], func() error {
+					for range 100 {
+						if err := c.Group(calls); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				return err
+			})
+			require.NoError(b, err)
+			g.waitAll()
+			b.ResetTimer()
+			for range (b.N + 99) / 100 {
+				for r := range graphs {
+					require.NoError(b, graphs[r].Launch(g.streams[r]))
+				}
+			}
+			g.waitAll()
+			b.StopTimer()
+			for r := range graphs {
+				require.NoError(b, graphs[r].Destroy())
+			}
+		})
+	}
+}

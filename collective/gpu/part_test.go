@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 )
 
 // partsOn makes the parts of ranks that know no more of each other than processes would.
-func partsOn(t *testing.T, devices []*cuda.Device) []*Part {
+func partsOn(t testing.TB, devices []*cuda.Device) []*Part {
 	n := len(devices)
 	crowd := 0
 	for _, d := range devices {
@@ -275,4 +276,34 @@ func TestPartsRefuse(t *testing.T) {
 	}
 	require.NoError(t, p.Close())
 	require.ErrorIs(t, p.Queue(&call, 1), ErrClosed)
+}
+
+// BenchmarkParts is a call of two ranks, each of which queues its own launches; on one GPU where there are not two.
+func BenchmarkParts(b *testing.B) {
+	g := newRigOn(b, several(b, 2, 2), 64<<20)
+	parts := partsOn(b, g.devices)
+	for _, bytes := range []int{8, 8 << 10, 64 << 10, 1 << 20, 64 << 20} {
+		b.Run(fmt.Sprintf("%d", bytes), func(b *testing.B) {
+			b.ReportAllocs()
+			ends := make(chan error, 2)
+			g.waitAll()
+			b.ResetTimer()
+			for r, p := range parts {
+				call := Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: bytes / 4, Src: g.src[r].Ptr, Dst: g.dst[r].Ptr, Stream: g.streams[r]}
+				go func() {
+					var err error
+					for i := 0; i < b.N && err == nil; i++ {
+						err = p.Queue(&call, 1)
+					}
+					ends <- err
+				}()
+			}
+			for range parts {
+				if err := <-ends; err != nil {
+					b.Fatal(err)
+				}
+			}
+			g.waitAll()
+		})
+	}
 }
