@@ -20,5 +20,6 @@
 //
 // Ranks tell each other the topology of their hosts when they meet (package topology has the words) and decide alike: rings, chains and
 // trees pass through the ranks host by host, and on a host along its links; each rank takes the network port next to its GPU; GPUs use
-// each other's memory where driver and levels let them, and between processes pass messages by way of host memory. Comm.Site and Comm.Paths say what came of it, and why.
+// each other's memory where driver and levels let them, between processes of a host where links keep the order of what is stored, as NVLink does, and
+// otherwise pass messages by way of host memory. Comm.Site and Comm.Paths say what came of it, and why.
 package comm

@@ -30,7 +30,7 @@ func TestDeviceProxyContextEnds(t *testing.T) {
 		}
 		began := time.Now()
 		err := w.comms[0].Do(ctx, w.call(0, n))
-		if w.on(0).Device() == w.on(1).Device() {
+		if w.share() {
 			require.ErrorIs(t, err, comm.ErrAborted)
 		} else {
 			require.NoError(t, err) // it is queued

@@ -42,6 +42,9 @@ func apartWorld(t *testing.T, ranks int, room int64, edit func(int, *comm.Config
 	return w.more(room)
 }
 
+// share reports whether ranks wait on the host, for they have one GPU and no kernels that wait.
+func (w *deviceWorld) share() bool { return w.on(0).Device() == w.on(1).Device() && !linked() }
+
 func linked() bool { return os.Getenv("GCCL_TEST_LINKED") != "" }
 
 // proxyKinds are what a rank's result of n elements a block has to be, where rank r's input is input(r, i).

@@ -19,6 +19,14 @@
 // Where several ranks are on a GPU their operands are folded before they travel: the tree of a sum is then the fold, in the order of
 // GPUs, of each GPU's fold in the order of ranks. All ranks get the same bits. A call that names an algorithm is done as that one says.
 //
+// # Several processes
+//
+// Ranks that are processes of one host, with a GPU each, have a [Part] each: it exports its stage, and maps those of the others. Only LL128 lines need nothing else
+// of other ranks, so all goes by lines, long messages in rounds, and every rank queues its own launch. The lines name the call that they belong to: what
+// differs between ranks never arrives, instead of as wrong data, and hosts find out who differs.
+//
+// # Events
+//
 // Elsewhere, and for what no such way fits (long messages that are not aligned to 16 bytes, long exchanges in place), every GPU gets a
 // launch for the moves of its ranks that waits for nobody, and their streams meet by events, at some microseconds a phase.
 //

@@ -56,6 +56,12 @@ func wireFold(d kernels.DType, op kernels.RedOp, push bool) (WireKernel, error) 
 	return w, nil
 }
 
+// CrossesLinks reports whether there are kernels between GPUs that fold by d and op.
+func CrossesLinks(d kernels.DType, op kernels.RedOp) bool {
+	_, err := wireFold(d, op, false)
+	return err == nil
+}
+
 // fold is the kernel in kernels.cu that has its type and operator.
 func (k WireKernel) fold() Kernel { return numBytes + Kernel(k-numWireBytes)/2 }
 

@@ -26,8 +26,12 @@ func TestStrikesOnGPU(t *testing.T) {
 		}
 		t.Skipf("no GPU (%v); make test-gpu has emulated ones", err)
 	}
+	ways := []string{"shm", "tcp"}
+	if n, _ := cuda.Count(); n >= 3 { // a rank each, which are linked
+		ways = append(ways, "auto")
+	}
 	for _, fault := range []string{"kill", "stop"} {
-		for _, over := range []string{"shm", "tcp"} {
+		for _, over := range ways {
 			t.Run(fault+"/"+over, func(t *testing.T) {
 				p, path := newPage(t)
 				s := strike{Fault: fault, Ranks: 3, Victim: 1, Other: 1, Own: true, Call: 7}
@@ -59,7 +63,11 @@ func onGPU(r *cluster.Rank) {
 			return err
 		}
 		defer func() { p.put(of(r.Rank, wordStage), finished) }()
-		d, err := cuda.Open(0)
+		gpus, err := cuda.Count()
+		if err != nil {
+			return err
+		}
+		d, err := cuda.Open(r.Rank % gpus)
 		if err != nil {
 			return err
 		}

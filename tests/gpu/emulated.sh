@@ -22,9 +22,10 @@ run collective/gpu -test.run=.
 run comm -test.run=Device
 GCCL_EMULATOR_GPUS=1 run comm -test.run=DeviceProxy # shared by the ranks
 GCCL_EMULATOR_GPUS=5 run comm -test.run=DeviceProxy # each has one alone
-run tests/faults -test.run=OnGPU
+GCCL_EMULATOR_GPUS=5 GCCL_TEST_LINKED=1 run comm -test.run=DeviceProxy # … and all are linked
+GCCL_EMULATOR_GPUS=3 run tests/faults -test.run=OnGPU
 # More GPUs than anybody lends us, and small ones.
-GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay'
+GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay|TestParts$'
 GCCL_EMULATOR_GPUS=4 run comm -test.run=SeveralGPUs
 GCCL_EMULATOR_GPUS=3 GCCL_EMULATOR_MULTIPROCESSORS=7 GCCL_EMULATOR_SEED=2 run collective/gpu -test.run='TestAcross|SeveralDevices|TooMany' -test.skip='Long|Abort|Soak|Allocate'
 "$out/example"
@@ -32,7 +33,13 @@ GCCL_EMULATOR_GPUS=3 GCCL_EMULATOR_MULTIPROCESSORS=7 GCCL_EMULATOR_SEED=2 run co
 for kind in all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
 	"$out/gccl" bench $kind --device cuda --ranks 3 --graph -b 10K -e 10K -n 2 -m 3 -r all >"$out/bench.log" || { cat "$out/bench.log"; exit 1; }
 done
-# Ranks in processes of their own, each with GPUs that the others know nothing of.
+# Ranks in processes of their own: a GPU each, which are linked; and some of one GPU, by way of host memory.
+for kind in all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
+	for what in "-d all -o all -b 4 -e 4K -f 900" "-b 5M -e 5M"; do
+		GCCL_EMULATOR_GPUS=3 GCCL_DEBUG=INFO "$out/gccl" run -n 3 -- "$out/gccl" bench $kind --device cuda -r all $what -n 1 -w 1 >"$out/bench.log" 2>&1 &&
+			grep -q 'over links between the GPUs' "$out/bench.log" || { cat "$out/bench.log"; exit 1; }
+	done
+done
 for kind in all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
 	for transport in shm tcp; do
 		for what in "-d all -o all -b 4 -e 4K -f 900" "-b 5M -e 5M"; do

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Runs what concerns several GPUs, from the binaries beside it, on a machine with a driver and as many GPUs as it has. Full logs go to
 # the folder given. NVLink multicast stays off.
-# usage: multi.sh OUTPUT-FOLDER [GROUP…], where a group is facts, values, comm, bench, speed or soak; without, all but soak.
+# usage: multi.sh OUTPUT-FOLDER [GROUP…], where a group is facts, values, comm, bench, apart, speed or soak; without, all but soak.
 # MULTI_KINDS: comma-separated kinds to measure, instead of all.
 cd "$(dirname "$0")" || exit 1
-out=${1:?usage: multi.sh OUTPUT-FOLDER [facts] [values] [comm] [bench] [speed] [soak]}
+out=${1:?usage: multi.sh OUTPUT-FOLDER [facts] [values] [comm] [bench] [apart] [speed] [soak]}
 shift
-[ $# -gt 0 ] || set -- facts values comm bench speed
+[ $# -gt 0 ] || set -- facts values comm bench apart speed
 export GCCL_REQUIRE=cuda NCCL_NVLS_ENABLE=0
 status=0
 run() { # name, seconds, command…
@@ -32,7 +32,7 @@ for group in "$@"; do
 		;;
 	values)
 		run devices 40 ./cuda.test -test.v -test.timeout 30s -test.run 'Connect|Import|Memory'
-		run multi-values 150 ./gpu.test -test.v -test.timeout 140s -test.run 'Several|Transfers|Across|Missing' -test.skip Shapes
+		run multi-values 150 ./gpu.test -test.v -test.timeout 140s -test.run 'Several|Transfers|Across|Missing|Parts' -test.skip Shapes
 		;;
 	comm) run multi-comm 90 ./comm.test -test.v -test.timeout 80s -test.run SeveralGPUs ;;
 	bench)
@@ -42,6 +42,16 @@ for group in "$@"; do
 			run "bench-$kind" 40 ./gccl bench $kind --device cuda --gpus "$list" --ranks "$gpus" -d all -o all -b 4 -e 100K -f 160 -n 3 -m 3 -r all
 		done
 		run bench-long 40 ./gccl bench all_reduce --device cuda --gpus "$list" --ranks "$gpus" --graph -b 1K -e 256M -f 16 -n 5 -m 4 && cat "$out/bench-long.log"
+		;;
+	apart) # a process for each GPU
+		gpus=$(nvidia-smi -L | grep -c '^GPU')
+		run apart-faults 60 ./faults.test -test.v -test.timeout 55s -test.run OnGPU
+		for kind in all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv barrier; do
+			run "apart-$kind" 40 ./gccl run -n "$gpus" -- ./gccl bench $kind --device cuda -d all -o all -b 4 -e 100K -f 160 -n 3 -m 3 -r all
+		done
+		for kind in all_reduce all_gather reduce_scatter broadcast alltoall sendrecv; do
+			run "apart-long-$kind" 40 ./gccl run -n "$gpus" -- ./gccl bench $kind --device cuda -b 8 -e 1G -f 8 -n 9 -m 5 && cat "$out/apart-long-$kind.log"
+		done
 		;;
 	speed)
 		nccl=$(find / -name libnccl.so.2 -not -path '/proc/*' 2>/dev/null | head -1)
