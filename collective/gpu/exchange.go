@@ -191,7 +191,7 @@ func (x *exchange) message(from, to int, dst, src unsafe.Pointer, bytes int64) {
 	x.takes[b] = append(x.takes[b], cuda.Pass{Bytes: bytes, Takes: x.lists.row(take), Late: x.lists.one(dst), At: -1})
 }
 
-// collective writes down a call; false if it fits no exchange.
+// collective writes down a call; false if it fits no exchange. In two shots every site sends on what it has folded or got of a piece.
 func (x *exchange) collective(twoShot bool) bool {
 	call, sites := &x.calls[0], x.l.sites
 	switch call.Kind {
@@ -207,6 +207,9 @@ func (x *exchange) collective(twoShot bool) bool {
 			}
 		}
 	case collective.Reduce:
+		if twoShot {
+			return x.twoShot()
+		}
 		x.fold(x.l.siteOf[call.Root], 0, 0, x.block, x.lists.one(x.out(call.Root, 0)), nil)
 	case collective.AllGather:
 		for r := range x.calls {
@@ -214,6 +217,9 @@ func (x *exchange) collective(twoShot bool) bool {
 			x.spread(r, src, x.block, x.outs(x.l.siteOf[r], r, 0, src), func(s int) []unsafe.Pointer { return x.outs(s, r, 0, nil) })
 		}
 	case collective.Broadcast:
+		if twoShot {
+			return x.scatter(call.Root)
+		}
 		src := x.in(call.Root, 0)
 		x.spread(call.Root, src, x.block, x.outs(x.l.siteOf[call.Root], 0, 0, src), func(s int) []unsafe.Pointer { return x.outs(s, 0, 0, nil) })
 	case collective.AllToAll:
@@ -266,36 +272,6 @@ func bit(b bool) int {
 	return 0
 }
 
-// twoShot: every site folds a piece and stores the result for all others.
-func (x *exchange) twoShot() bool {
-	n := len(x.l.sites)
-	layout := collective.Layout{Count: x.count, Elem: x.calls[0].DType.Size(), Round: max(x.count, 1), Pieces: n}
-	for g := range n {
-		first, count := layout.Piece(0, g)
-		at, bytes := int64(first)*int64(layout.Elem), int64(count)*int64(layout.Elem)
-		if bytes == 0 {
-			x.everybody() // who stores nothing has to tell
-			continue
-		}
-		from := len(x.lists.rows)
-		for s := range n {
-			if s != g {
-				put, _ := x.row(g, s, bytes)
-				x.lists.rows = append(x.lists.rows, put)
-			}
-		}
-		relays := x.lists.rowsFrom(from)
-		for s, k := 0, 0; s < n; s++ {
-			if s != g {
-				x.rest[s] = append(x.rest[s], cuda.Pass{Bytes: bytes, Takes: x.lists.row(relays[k].From(g)), Late: x.outs(s, 0, at, nil), At: -1})
-				k++
-			}
-		}
-		x.fold(g, 0, at, bytes, x.outs(g, 0, at, nil), relays)
-	}
-	return !x.full
-}
-
 // write makes a site's program of its passes: first what is stored, which nobody then waits for in a circle. Where that is one pass, it
 // takes meanwhile.
 func (x *exchange) write(site int, p *cuda.LL128) bool {
@@ -305,7 +281,7 @@ func (x *exchange) write(site int, p *cuda.LL128) bool {
 		}
 	}
 	puts, takes := x.puts[site], x.takes[site]
-	if len(puts) == 1 && len(x.near[site]) == 0 && len(takes) > 0 && len(takes[0].Srcs) == 0 && takes[0].Bytes == puts[0].Bytes {
+	if len(puts) == 1 && len(x.near[site]) == 0 && len(takes) > 0 && len(takes[0].Srcs) == 0 && len(takes[0].Relays) == 0 && takes[0].Bytes == puts[0].Bytes {
 		puts[0].Takes, puts[0].Late = takes[0].Takes, takes[0].Late
 		takes = takes[1:]
 	}

@@ -134,8 +134,14 @@ func (p *Part) Queue(call *Call, number uint64) error {
 			return fmt.Errorf("gpu: rank %d queues a call before it has the stage of rank %d: %w", p.rank, r, kernels.ErrInvalid)
 		}
 	}
-	if err := p.calls[0].check(len(p.calls)); err != nil || call.Count == 0 && call.Kind != collective.Barrier {
+	if err := p.calls[0].check(len(p.calls)); err != nil {
 		return err
+	}
+	name := call.name()
+	if call.Count == 0 { // ranks meet all the same: one that alone has no element called something else
+		for r := range p.calls {
+			p.calls[r].Kind = collective.Barrier
+		}
 	}
 	p.l.sites[p.rank].lead = call.Stream
 	how, most := p.round()
@@ -144,7 +150,7 @@ func (p *Part) Queue(call *Call, number uint64) error {
 		p.l.plan.round(first, min(most, call.Count-first))
 		ok, err := p.l.plan.collective(how == byTwoShotLines), error(nil)
 		if ok {
-			ok, err = p.l.writeLines(&p.calls[0], len(p.calls), p.calls[0].name())
+			ok, err = p.l.writeLines(&p.calls[0], len(p.calls), name)
 		}
 		if err == nil && !ok {
 			err = fmt.Errorf("gpu: %v, of which %d elements at once do not fit: %w", call, most, errors.ErrUnsupported)
@@ -171,8 +177,13 @@ func (p *Part) round() (how crossing, most int) {
 	pair := payload(p.l.linesShare()) // that a site stores for another
 	bytes := int64(call.Count) * int64(call.DType.Size())
 	how, room := byLines, pair
-	if call.Kind == collective.AllReduce && n > 2 && bytes > tuned.oneShotLines {
-		how, room = byTwoShotLines, n*(payload(p.l.linesShare()/2)-64) // a piece comes, and the sum of a piece, which are cut at 64 bytes
+	if n > 2 && bytes > tuned.oneShotLines { // pieces are cut at 64 bytes
+		switch call.Kind {
+		case collective.AllReduce, collective.Reduce: // a piece comes, and the sum of a piece
+			how, room = byTwoShotLines, n*(payload(p.l.linesShare()/2)-64)
+		case collective.Broadcast:
+			how, room = byTwoShotLines, (n-1)*(pair-64)
+		}
 	}
 	if call.Kind == collective.Barrier || bytes == 0 {
 		return how, 1

@@ -242,9 +242,10 @@ func TestPartsAbortTheFull(t *testing.T) {
 		defer parts[0].seen.Unlock()
 		return parts[0].turn == 1+maxAhead
 	}, time.Minute, time.Millisecond)
-	begun, err := parts[0].Begun()
-	require.NoError(t, err)
-	require.EqualValues(t, 1, begun[1])
+	require.Eventually(t, func() bool {
+		begun, err := parts[0].Begun()
+		return err == nil && begun[1] == 1
+	}, time.Minute, time.Millisecond)
 	require.EqualValues(t, 1, parts[0].Behind())
 	require.NoError(t, parts[0].Abort(why))
 	require.ErrorIs(t, <-ended, why)
