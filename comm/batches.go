@@ -27,6 +27,9 @@ func queueProxied(calls []Call) (errs []error) {
 			errs = append(errs, err)
 			continue
 		}
+		if !x.captured && !x.call.Kind.pointToPoint() {
+			y.collectives.Add(1)
+		}
 		phase := 0
 		for k, batches := range phases {
 			for _, b := range batches {

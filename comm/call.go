@@ -62,18 +62,21 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // stream has done it. Calls of one Group are done in one launch where they can be; those that touch memory which another one of the rank's
 // calls writes are done in the order of the Group. Types of 8 bits are reduced on GPUs from compute capability 9.0 on.
 //
-// Where the ranks are in several processes, each with a GPU of its own, which are linked to each other, up to eight on one host, and Config.Transport is
-// auto, a collective is a kernel on each GPU that exchanges lines with the others': Do returns once it is queued here, whatever other ranks do, or once the GPU is at most
-// some hundred calls behind. The kernels wait for each other, so calls of several communicators stand in one order on all ranks, and nothing may be queued
-// on a stream that waits for a call behind it elsewhere. It can be captured in a graph of the rank's own; replays stand in the order of the communicator's
-// other calls, and end before Close. What goes wrong later is said by Comm.Err; the stream goes on all the same, within some seconds of it.
+// Between processes a call returns once it is queued here, whatever other ranks do. What goes wrong later is said by Comm.Err; the stream goes on all
+// the same, within some seconds of it. A send and a receive that wait for each other belong in one Group.
 //
-// Otherwise, and for messages, factors, named algorithms, averages of integers and reductions of types of 8-bit floating-point numbers, such a call of several
-// processes, or of GPUs that must not use each other's memory, goes by way of host memory: it returns once it is queued here, whatever other ranks do. Where several ranks of this process share the GPU, and of a Group with several calls of which some are
-// longer than a MiB, the caller waits for the other ranks instead, so that one goroutine has to put the calls of its ranks in one Group. What goes wrong
-// later is said by Comm.Err; the stream goes on all the same. A send and a receive that wait for each other belong in one Group. In a capture it is
-// ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the GPU, too; captured calls of several communicators
-// stand in one order on all ranks; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close.
+// Where all ranks are processes of one host, up to eight, each with a GPU of its own, the GPUs linked to each other, and Config.Transport is auto, a collective is a
+// kernel on each GPU that exchanges lines with the others'; who is some hundred calls ahead of the GPU waits for it. Kernels wait for each other, so
+// calls of several communicators on one stream stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be
+// queued in front of a call that waits for what is behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them, unless
+// they touch the same memory: such belong in two Groups. Each rank may capture a call in a graph of its own; replays stand in the order of the
+// communicator's other calls, and end before Close.
+//
+// Otherwise, and for messages, factors, named algorithms, averages of integers and reductions of types of 8-bit floating-point numbers, what goes between processes, or
+// between GPUs that must not use each other's memory, goes by way of host memory. Where several ranks of this process share the GPU, and of a Group with
+// several calls of which some are longer than a MiB, the caller waits for the other ranks, so that one goroutine has to put the calls of its ranks in one Group.
+// In a capture such a call is ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the GPU, too; captured calls of several
+// communicators stand in one order on all ranks; what was captured is replayed in the order of the communicator's other calls, and is of no more use after Close.
 type Call struct {
 	Comm     *Comm
 	Kind     Kind

@@ -222,7 +222,8 @@ func (c *Comm) Abort(reason error) {
 }
 
 // Close ends our membership and frees everything: afterwards no goroutine, descriptor or shared memory of the communicator is
-// left. Calls in flight end with ErrClosed, but those on GPU memory that are queued are done first, unless the communicator fails; memory from Alloc is gone, once communicators split from this one are closed, too. Other
+// left. Calls in flight end with ErrClosed, but those on GPU memory that are queued are done first, unless the communicator fails; replays of graphs
+// have to be. Memory from Alloc is gone, once communicators split from this one are closed, too. Other
 // ranks may still be in calls that need nothing more from us. Idempotent; anyone may call it at any time.
 func (c *Comm) Close() error {
 	c.proxy.drain()

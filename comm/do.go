@@ -93,10 +93,9 @@ func Group(ctx context.Context, calls ...Call) error {
 			proxied = append(proxied, calls[i])
 			continue
 		}
-		if calls[i].awaits(proxied) {
-			errs = append(errs, queueProxied(proxied)...)
-			proxied = nil
-		}
+		first, rest := calls[i].behind(proxied)
+		errs = append(errs, queueProxied(first)...)
+		proxied = rest
 		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {
 			errs = append(errs, err)

@@ -8,7 +8,7 @@ import (
 )
 
 // Version of what the ranks of one world say to each other.
-const wireVersion = 4
+const wireVersion = 5
 
 // hello is what each rank tells all others when a world begins.
 type hello struct {

@@ -22,13 +22,27 @@ import (
 // averages of integers, types of 8-bit floating-point numbers.
 type part struct {
 	*gpu.Part
-	order sync.Mutex            // numbers calls and queues them
-	calls [partCalls]entry      // guarded by the communicator's lock
-	waits atomic.Pointer[[]int] // whom the oldest call that is not done waits for, as last seen
+	order    sync.Mutex            // numbers calls and queues them
+	captured atomic.Bool           // some call stands in a graph: then calls of one number need not be one call
+	waits    atomic.Pointer[[]int] // whom calls that are queued wait for, as last seen
+
+	// Guarded by the communicator's lock: the number of the last call that no graph holds, and what the last ones were.
+	number uint64
+	calls  [partCalls]agreed
 }
 
 // partCalls is how many calls a rank remembers, for others that ask: more than it may be ahead of its GPU, and that one of other GPUs.
 const partCalls = 1024
+
+// partState is what a rank says of its part, and of the call that it is asked about.
+type partState struct {
+	Begun     uint64   // number of the last call that no graph holds
+	Call      *agreed  `json:",omitempty"` // asked about; nil: not called, or long ago
+	Captured  bool     `json:",omitempty"` // it has captured calls
+	Proxied   uint64   // collectives on GPU memory by way of host memory, of those that no graph holds
+	Closes    bool     `json:",omitempty"` // it is done with all its calls, and will make no more
+	Exchanges []uint32 `json:",omitempty"` // with each rank that its GPU has begun; none: the GPU does not say
+}
 
 // partsAnyway has ranks of one process or one GPU, too, be in parts. Only tests do that.
 var partsAnyway = false
@@ -149,12 +163,10 @@ func (c *Comm) newPart(mine *partOffer) (p *gpu.Part, offer *handover.Offer, err
 	copy(mine.Proof[:], fmt.Sprintf("%016x", c.id^uint64(c.rank+1)<<32))
 	fd, err := p.Export(mine.Proof)
 	if err == nil {
-		file := os.NewFile(uintptr(fd), "memory of a GPU")
-		if offer, err = handover.New(file); err == nil {
+		if offer, err = handover.New(os.NewFile(uintptr(fd), "memory of a GPU")); err == nil {
 			mine.Ticket = offer.Ticket()
 			return p, offer, nil
 		}
-		err = errors.Join(err, file.Close())
 	}
 	return nil, nil, errors.Join(err, p.Close())
 }
@@ -193,7 +205,7 @@ func (c *Call) onGPU(src, dst int64) gpu.Call {
 
 // crosses reports whether the call is on GPU memory and the communicator's part takes it.
 func (c *Call) crosses(of *Comm) bool {
-	if of == nil || of.part == nil || c.memory().Device.IsHost() || c.Kind.pointToPoint() || !c.DType.Valid() || !c.RedOp.Valid() {
+	if of == nil || of.part == nil || c.memory().Device.IsHost() || c.Kind.pointToPoint() || !c.DType.Valid() || !c.RedOp.Valid() || of.family.cfg.Algorithm != "" {
 		return false
 	}
 	g := c.onGPU(0, 0)
@@ -216,11 +228,11 @@ func (c *Comm) startPart(r *run) error {
 	if own := c.family.device; own.Device.Device() != call.memory().Device {
 		return argument("%v: memory on %v, but Config.Device is %v", call, call.memory().Device, own)
 	}
-	y, p := c.part, c.preparedOnDevice(call.signature(false))
 	captured, err := c.family.device.Capturing(call.Stream)
 	if err != nil {
 		return fmt.Errorf("comm %s: %v: %w", c.name(), call, err)
 	}
+	y, p := c.part, c.preparedOnDevice(call.signature(false))
 	y.order.Lock()
 	defer y.order.Unlock()
 	c.mu.Lock()
@@ -229,40 +241,38 @@ func (c *Comm) startPart(r *run) error {
 		c.mu.Unlock()
 		return r.outcome()
 	}
-	r.seq = 0
-	if !captured { // else it is done as often as it is replayed, and each rank may capture as it likes
-		c.seq++
-		r.seq = c.seq
-		e := entry{r.seq, p, nil}
-		c.recent[r.seq%remembered], y.calls[r.seq%partCalls] = e, e
+	if captured { // it is done as often as it is replayed, and each rank may capture as it likes
+		y.captured.Store(true)
+	} else {
+		y.number++
+		y.calls[y.number%partCalls] = p.agreed()
 		c.count(src, dst)
 	}
+	number := y.number
 	c.mu.Unlock() // to queue it may take a while, and others may ask
 	g := call.onGPU(src, dst)
-	if err := y.Queue(&g, r.seq); err != nil {
+	if err := y.Queue(&g, number); err != nil {
 		c.fail(fmt.Errorf("%v on %v: %w", call, c.family.device, err)) // others wait for it
 		return r.outcome()
 	}
 	return nil
 }
 
-// recall adds to what we say of ourselves what we called as number seq, and how many exchanges our GPU has begun with each rank.
-func (c *Comm) recall(s *rankState, seq uint64) {
+// partState is what we say of our part, and of call number.
+func (c *Comm) partState(number uint64) *partState {
 	y := c.part
-	if y == nil || seq == 0 {
-		return
+	if y == nil {
+		return nil
 	}
+	s := &partState{Captured: y.captured.Load(), Proxied: c.proxy.collectives.Load(), Closes: c.life.Err() != nil}
 	c.mu.Lock()
-	if e := y.calls[seq%partCalls]; e.seq == seq && e.call != nil && s.find(seq) == nil {
-		s.Calls = append([]callState{{e.seq, e.call.agreed(), true}}, s.Calls...)
+	if s.Begun = y.number; number != 0 && number <= s.Begun && s.Begun-number < partCalls {
+		call := y.calls[number%partCalls]
+		s.Call = &call
 	}
 	c.mu.Unlock()
-	if begun, err := y.Begun(); err == nil {
-		s.Exchanges = begun
-	}
-	if late := y.waits.Load(); late != nil && len(s.Waits) == 0 {
-		s.Waits = *late
-	}
+	s.Exchanges, _, _ = y.Begun() // an error is known to who looks after our own calls
+	return s
 }
 
 // drain returns when all that was queued is done or the communicator has failed.
@@ -270,7 +280,10 @@ func (p *part) drain(c *Comm) {
 	if p == nil {
 		return
 	}
-	for pause := 10 * time.Microsecond; p.Behind() != 0 && c.reason() == nil; pause = min(2*pause, 5*time.Millisecond) {
+	for pause := 10 * time.Microsecond; c.reason() == nil; pause = min(2*pause, 5*time.Millisecond) {
+		if number, err := p.Behind(); number == 0 || err != nil {
+			return
+		}
 		time.Sleep(pause)
 	}
 }

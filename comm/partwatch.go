@@ -1,20 +1,23 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gccl-project/gccl/collective/gpu"
 )
 
-// A partWatch looks after calls that are queued on our GPU and wait for other ranks: for those who have not called, or call something else, or
+// A partWatch looks after exchanges that our GPU has begun and is not through with: for ranks that have not called, call something else, or
 // whose streams do not come to it.
 type partWatch struct {
 	c      *Comm
-	number uint64    // of the oldest call that is not done
-	since  time.Time // it has been
+	number uint64    // of the oldest call that is not done; 0: none, but in graphs
 	look   time.Time // when it is worth a look again
-	late   time.Time // since when somebody is late to it; zero: nobody is
+	begun  []uint32  // exchanges, as last seen
+	since  time.Time // nothing more was begun, and not all of it was over; zero: nobody is waited for
 	warned time.Time
 }
 
@@ -41,9 +44,13 @@ func (c *Comm) watchPart() {
 
 func (w *partWatch) tick(now time.Time) {
 	c := w.c
-	number := c.part.Behind()
-	if number != w.number || number == 0 {
-		*w = partWatch{c: c, number: number, since: now, look: now.Add(firstLook)}
+	number, err := c.part.Behind()
+	if err != nil {
+		c.fail(fmt.Errorf("calls that are queued on %v: %w", c.family.device, err))
+		return
+	}
+	if number != w.number || number == 0 && !c.part.captured.Load() {
+		*w = partWatch{c: c, number: number, look: now.Add(firstLook)}
 		c.part.waits.Store(nil)
 		return
 	}
@@ -51,89 +58,179 @@ func (w *partWatch) tick(now time.Time) {
 		return
 	}
 	limits := &c.family.cfg
-	waited := now.Sub(w.since)
-	w.look = now.Add(min(max(firstLook, waited/2), max(min(limits.WarnAfter, limits.CallTimeout)/2, time.Millisecond)))
-	ranks, words, err := w.lateRanks()
+	w.look = now.Add(min(max(firstLook, now.Sub(w.since)/2), max(min(limits.WarnAfter, limits.CallTimeout)/2, time.Millisecond), time.Second))
+	begun, over, err := c.part.Begun()
 	switch {
-	case err != nil:
-		c.fail(err)
+	case errors.Is(err, gpu.ErrClosed):
 		return
-	case ranks == nil:
-		w.late = time.Time{}
+	case err != nil:
+		c.fail(fmt.Errorf("a look at calls that are queued on %v: %w", c.family.device, err))
+		return
+	case slices.Equal(begun, over): // our stream has not come to a call, if there is one
+		w.since = time.Time{}
 		c.part.waits.Store(nil)
 		return
-	case w.late.IsZero():
-		w.late = now
+	case w.since.IsZero() || !slices.Equal(begun, w.begun):
+		w.begun, w.since = begun, now
 	}
-	c.part.waits.Store(&ranks)
-	c.mu.Lock()
-	call := c.part.calls[w.number%partCalls].call.agreed()
-	c.mu.Unlock()
-	switch waited = time.Since(w.late); {
+	v := w.ask(begun)
+	waited := now.Sub(w.since)
+	if v.final != nil {
+		if v.after > waited {
+			w.look = now.Add(v.after - waited)
+			return
+		}
+		if again, _, err := c.part.Begun(); err == nil && slices.Equal(again, begun) && w.still() { // what came meanwhile counts
+			c.fail(v.final)
+		}
+		return
+	}
+	c.part.waits.Store(&v.ranks)
+	words := fmt.Sprintf("waited %v for ranks %v: %s", waited.Round(time.Millisecond), v.ranks, v.words)
+	switch {
 	case waited >= limits.CallTimeout:
-		c.fail(&cause{class: "timeout", ranks: ranks, text: fmt.Sprintf("%v (sequence %d) of rank %d on %v waited %v for ranks %v: %s", call, w.number, c.rank, c.family.device, waited.Round(time.Millisecond), ranks, words), from: -1})
+		c.fail(&cause{class: "timeout", ranks: v.ranks, text: fmt.Sprintf("%s of rank %d on %v %s", w.call(), c.rank, c.family.device, words), from: -1})
 	case waited >= limits.WarnAfter && now.Sub(w.warned) >= limits.WarnAfter:
 		w.warned = now
-		c.family.log.Warn("a queued call waits", "comm", c.name(), "call", call.String(), "seq", w.number, "for", waited.Round(time.Millisecond), "ranks", ranks, "because", words)
+		c.family.log.Warn("a queued call waits", "comm", c.name(), "call", w.call(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
 	}
 }
 
-// lateRanks are those whose GPUs have not begun an exchange that ours has, and why; nil: nobody is, we are ourselves or have not begun. An error
-// is final: a rank that called something else, or has left.
-func (w *partWatch) lateRanks() (ranks []int, words string, err error) {
+// still reports whether the oldest call is what it was.
+func (w *partWatch) still() bool {
+	number, err := w.c.part.Behind()
+	return err == nil && number == w.number
+}
+
+// call says which call waits.
+func (w *partWatch) call() string {
+	if s := w.c.partState(w.number); s != nil && s.Call != nil {
+		return fmt.Sprintf("%v (call %d over links)", *s.Call, w.number)
+	}
+	return "a call in a graph"
+}
+
+// verdict is what a look at the other ranks comes to.
+type verdict struct {
+	final error         // why the communicator fails,
+	after time.Duration // if things stand so that long
+	ranks []int         // else: those that are waited for, and why
+	words string
+}
+
+// ask has the other ranks say where they are. Ours has begun so many exchanges with each of them.
+func (w *partWatch) ask(begun []uint32) (v verdict) {
 	c := w.c
-	begun, err := c.part.Begun()
-	if err != nil {
-		return nil, "", fmt.Errorf("a look at %v: %w", c.family.device, err)
-	}
-	own := c.stateAbout(c.rank, w.number)
-	mine := own.find(w.number)
-	if mine == nil {
-		return nil, "", nil // forgotten: it is done by now
-	}
+	own := c.partState(w.number)
 	others := slices.DeleteFunc(c.everybody(), func(r int) bool { return r == c.rank })
 	says := c.askAll(others, w.number)
-	k := stuck{seq: w.number, call: mine.Call, lane: -1}
-	var waiting []int // late for others, who are
+	calls := map[int]agreed{}
+	if own.Call != nil {
+		calls[c.rank] = *own.Call
+	}
 	why := map[int]string{}
+	var waiting, left, elsewhere []int
 	for _, r := range others {
 		t := says[r]
 		switch {
-		case t.dead != "" && t.left && t.said && t.begun >= w.number:
-			continue // it was through with it, or what it stored is there
-		case t.left && !t.said:
-			why[r] = t.dead // it may say more
+		case t.left, t.state != nil && t.state.Part != nil && t.state.Part.Closes:
+			left = append(left, r)
 			continue
 		case t.dead != "":
-			return nil, "", &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}
+			v.final = &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}
+			return v
 		case t.err != nil:
 			why[r] = fmt.Sprintf("rank %d does not answer: %v", r, t.err)
 			continue
-		}
-		s := t.state
-		if theirs := s.find(w.number); theirs != nil && theirs.Call != mine.Call {
-			return nil, "", c.jury(w.number, &cause{class: "mismatch", ranks: []int{r}, text: fmt.Sprintf("rank %d called %v, rank %d %v (sequence %d)", r, theirs.Call, c.rank, mine.Call, w.number), from: -1})
-		}
-		if len(s.Exchanges) != len(begun) || int32(begun[r]-s.Exchanges[c.rank]) <= 0 {
+		case t.state.Part == nil:
+			why[r] = fmt.Sprintf("rank %d is about to close", r)
 			continue
 		}
-		if s.Begun < w.number {
-			why[r] = s.lateness(r, k, s.Begun)
-		} else {
-			why[r] = fmt.Sprintf("rank %d has called it, but its stream does not come to it: work before it does not end", r)
+		s := t.state.Part
+		tells := !s.Captured && !own.Captured && w.number != 0
+		switch {
+		case !tells:
+		case s.Call != nil:
+			calls[r] = *s.Call
+		case own.Call != nil && s.Begun < w.number && s.Proxied > own.Proxied:
+			elsewhere = append(elsewhere, r)
 		}
-		if slices.ContainsFunc(s.Waits, func(o int) bool { return o != c.rank }) {
+		switch {
+		case len(s.Exchanges) != len(begun):
+			why[r] = fmt.Sprintf("rank %d's GPU does not say how far it is", r)
+		case int32(begun[r]-s.Exchanges[c.rank]) <= 0:
+			continue
+		case tells && s.Begun < w.number:
+			why[r] = fmt.Sprintf("rank %d has not called it: its last is %d", r, s.Begun)
+			if len(t.state.Busy) > 0 {
+				why[r] += ", and it is in " + strings.Join(t.state.Busy, " and in ")
+			}
+		default:
+			why[r] = fmt.Sprintf("rank %d's stream does not come to it: work before it does not end", r)
+		}
+		if slices.ContainsFunc(t.state.Waits, func(o int) bool { return o != c.rank }) {
 			waiting = append(waiting, r)
 		}
 	}
-	var texts []string
-	for _, r := range others {
-		if why[r] != "" {
-			ranks, texts = append(ranks, r), append(texts, why[r])
+	v.ranks = others
+	v.words = "all of them are in a call, too, in this one or in another"
+	if len(why) > 0 {
+		v.ranks = nil
+		var texts []string
+		for _, r := range others {
+			if why[r] != "" {
+				texts = append(texts, why[r])
+				v.ranks = append(v.ranks, r)
+			}
+		}
+		v.words = strings.Join(texts, "; ")
+		if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
+			v.ranks = blamed
 		}
 	}
-	if blamed := slices.DeleteFunc(slices.Clone(ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
-		ranks = blamed
+	switch differ := distinct(calls); {
+	case differ:
+		v.final = convict(w.number, calls)
+		if len(calls) < c.Size() && 2*most(calls) <= c.Size() { // others may come, and have a vote
+			v.after = juryFor
+		}
+	case len(elsewhere) > 0:
+		v.final = unlikeWays(c.rank, elsewhere, own.Call, c.Size())
+	case len(why) == 0 && len(left) > 0: // what they stored for us would be there
+		v.final = &cause{class: "peer gone", ranks: left, text: fmt.Sprintf("ranks %v closed the communicator before they made this call, or made another", left), from: -1}
+		v.after = unmet
 	}
-	return ranks, strings.Join(texts, "; "), nil
+	return v
+}
+
+func distinct(calls map[int]agreed) bool {
+	var first *agreed
+	for _, call := range calls {
+		if first == nil {
+			first = &call
+		} else if *first != call {
+			return true
+		}
+	}
+	return false
+}
+
+// most is how many ranks made the call that most made.
+func most(calls map[int]agreed) (n int) {
+	votes := map[agreed]int{}
+	for _, call := range calls {
+		votes[call]++
+		n = max(n, votes[call])
+	}
+	return n
+}
+
+// unlikeWays finds against ranks that are in a call by way of host memory which we have not made, while we are in one over links; or, where
+// they are the most, against us.
+func unlikeWays(me int, they []int, ours *agreed, size int) *cause {
+	ranks := they
+	if 2*len(they) > size || 2*len(they) == size && me > slices.Min(they) {
+		ranks = []int{me}
+	}
+	return &cause{class: "mismatch", ranks: ranks, text: fmt.Sprintf("rank %d called %v, ranks %v another one, which goes by way of host memory", me, *ours, they), from: -1}
 }

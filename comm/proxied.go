@@ -68,6 +68,26 @@ func (c *Call) awaits(others []Call) bool {
 	})
 }
 
+// behind returns which of the calls by proxies that came before this one in a Group are queued before it, and which after it: collectives
+// of its communicator stand in the order of calls, on all ranks alike, and so does what touches the same memory; messages come after
+// collectives, in whatever order a rank names them.
+func (c *Call) behind(proxied []Call) (first, rest []Call) {
+	if len(proxied) == 0 || c.memory().Device.IsHost() {
+		return nil, proxied
+	}
+	for i := len(proxied) - 1; i >= 0; i-- {
+		o := proxied[i]
+		if o.Comm == c.Comm && !o.Kind.pointToPoint() || c.awaits([]Call{o}) || slices.ContainsFunc(first, func(f Call) bool { return f.awaits([]Call{o}) }) {
+			first = append(first, o)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	slices.Reverse(first)
+	slices.Reverse(rest)
+	return first, rest
+}
+
 // endWith has the communicator fail when the context ends before stop is called.
 func (c *Comm) endWith(ctx context.Context) (stop func() bool) {
 	if ctx.Done() == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-// A proxy does a rank's calls on GPU memory by way of host memory, where the ranks' GPUs do not reach each other: they are in several
-// processes, or must not. A call is cut in rounds. On the call's stream a round's part of the input is copied to pinned memory and a word
+// A proxy does a rank's calls on GPU memory by way of host memory, where the ranks' GPUs do not reach each other, as those of several hosts, or must
+// not; and what a part does not take where they do, in several processes. A call is cut in rounds. On the call's stream a round's part of the input is copied to pinned memory and a word
 // tells the host; the stream waits for another word, and the result is copied from pinned memory. In between the host makes the
 // collective of the pieces, on a communicator of the same ranks. Who calls queues all that and goes on; what the host does calls no
 // driver of GPUs (round.go), so it goes on whatever waits in there.
@@ -28,6 +28,8 @@ type proxy struct {
 	told, done *atomic.Uint32 // number of the last round whose input is there; … whose result is
 
 	trips *trips // nil: somebody else has the GPU
+
+	collectives atomic.Uint64 // that were called, but in graphs
 
 	laneMu sync.Mutex
 	lanes  []*proxy // that do parts of long Groups, with its lock: words, slots and goroutines alone

@@ -68,7 +68,7 @@ type rankState struct {
 	Busy    []string // calls in flight on other communicators of the process, and where streams of GPUs stand
 	Process string
 
-	Exchanges []uint32 `json:",omitempty"` // with each rank that our GPU has begun; if the question is about calls between processes' GPUs
+	Part *partState `json:",omitempty"` // if it is asked for, and there is one
 }
 
 // find returns what the state says about the collective seq.
@@ -126,6 +126,11 @@ func (c *Comm) state(from int) rankState {
 	if k := c.stuck.Load(); k != nil && !k.over() {
 		s.Waits = k.peers
 	}
+	if c.part != nil && len(s.Waits) == 0 {
+		if ranks := c.part.waits.Load(); ranks != nil {
+			s.Waits = *ranks
+		}
+	}
 	if m := c.making; m != nil {
 		s.Busy = append(s.Busy, fmt.Sprintf("%s with ranks %v", m.op, m.members))
 		if len(s.Waits) == 0 {
@@ -147,20 +152,12 @@ func (e *entry) done() bool {
 	return e.run == nil || e.run.seq != e.seq || e.run.Done() && e.run.Err() == nil
 }
 
-// stateAbout is state, with what we know of the collective seq on GPU memory; 0: of none.
-func (c *Comm) stateAbout(from int, seq uint64) rankState {
-	s := c.state(from)
-	c.recall(&s, seq)
-	return s
-}
-
-// answer is the session's Answer: any rank may ask for our state, and what we know of a collective.
+// answer is the session's Answer: any rank may ask for our state, and with a number of 8 bytes for that of our part, and what call had it.
 func (c *Comm) answer(from int, question []byte) []byte {
-	about := uint64(0)
+	s := c.state(from)
 	if len(question) == 8 {
-		about = binary.LittleEndian.Uint64(question)
+		s.Part = c.partState(binary.LittleEndian.Uint64(question))
 	}
-	s := c.stateAbout(from, about)
 	s.Busy = append(s.Busy, c.elsewhere()...)
 	if y := c.serves.Load(); y != nil && y.awaitsStream() {
 		s.Busy = append(s.Busy, fmt.Sprintf("calls that are queued on %v, to which their stream has not come", y.device))

@@ -349,12 +349,12 @@ func (k *stuck) over() bool { return k.run.seq != k.seq || k.run.Done() }
 
 // findOut diagnoses with the session's help. The ranks that the call waits for are asked at the same time.
 func (c *Comm) findOut(k stuck) finding {
-	first := c.askAll(k.peers, 0)
+	first := c.askAll(k.peers)
 	return diagnose(c.rank, k, func(r int) testimony {
 		if t, ok := first[r]; ok {
 			return t
 		}
-		return c.askAll([]int{r}, 0)[r]
+		return c.askAll([]int{r})[r]
 	})
 }
 
@@ -369,13 +369,13 @@ func (c *Comm) jury(seq uint64, otherwise *cause) *cause {
 		}
 	}
 	calls := map[int]agreed{}
-	own := c.stateAbout(c.rank, seq)
+	own := c.state(c.rank)
 	if mine := own.find(seq); mine != nil {
 		calls[c.rank] = mine.Call
 	}
 	votes := map[agreed]int{}
 	for began := time.Now(); ; time.Sleep(juryEvery) {
-		for r, t := range c.askAll(others, seq) {
+		for r, t := range c.askAll(others) {
 			if t.state != nil {
 				if theirs := t.state.find(seq); theirs != nil {
 					calls[r] = theirs.Call
@@ -434,23 +434,27 @@ func (c *Comm) mismatchedPair(peer int) string {
 // insist asks a rank that is known to be there, and may be slow to answer.
 func (c *Comm) insist(peer int) (t testimony) {
 	for range 3 {
-		if t = c.askAll([]int{peer}, 0)[peer]; t.err == nil || c.life.Err() != nil {
+		if t = c.askAll([]int{peer})[peer]; t.err == nil || c.life.Err() != nil {
 			break
 		}
 	}
 	return t
 }
 
-// askAll has ranks testify, at the same time, and of the collective about on GPU memory in particular, if that is not 0.
-func (c *Comm) askAll(ranks []int, about uint64) map[int]testimony {
+// askAll has ranks testify, at the same time; a number asks for their parts, too, and what call had it there.
+func (c *Comm) askAll(ranks []int, number ...uint64) map[int]testimony {
 	ctx, cancel := context.WithTimeout(c.life, askFor)
 	defer cancel()
 	says := make([]testimony, len(ranks))
+	var question []byte
+	for _, n := range number {
+		question = binary.LittleEndian.AppendUint64(question, n)
+	}
 	var asking errgroup.Group
 	asking.SetLimit(64)
 	for i, r := range ranks {
 		asking.Go(func() error {
-			says[i] = c.ask(ctx, r, about)
+			says[i] = c.ask(ctx, r, question)
 			return nil
 		})
 	}
@@ -463,11 +467,7 @@ func (c *Comm) askAll(ranks []int, about uint64) map[int]testimony {
 }
 
 // ask has a rank testify.
-func (c *Comm) ask(ctx context.Context, r int, about uint64) testimony {
-	var question []byte
-	if about != 0 {
-		question = binary.LittleEndian.AppendUint64(nil, about)
-	}
+func (c *Comm) ask(ctx context.Context, r int, question []byte) testimony {
 	b, err := c.session.Ask(ctx, r, question)
 	if why := c.left(r); why != nil {
 		t := testimony{dead: why.text, left: c.session.Status(r) == bootstrap.Closed}

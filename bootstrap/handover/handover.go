@@ -1,7 +1,7 @@
 // Package handover hands an open file from one process to others of the same host, which is how memory of GPUs is shared.
 //
-// Who has the file makes an [Offer] and tells the others its [Ticket], by a way that they trust, as a bootstrap session is. Who shows the
-// ticket gets the file. The offer has a name that nothing has to remove; processes find it that share a network namespace, as those of one
+// Who has the file makes an [Offer], which owns it from then on, and tells the others its [Ticket], by a way that they trust, as a bootstrap session is. Who shows the
+// ticket, and runs as the same user or root, gets the file. The offer has a name that nothing has to remove; processes find it that share a network namespace, as those of one
 // container do. Elsewhere, and on systems other than Linux, there is none: that is an error that wraps errors.ErrUnsupported or says why it
 // cannot be reached.
 //

@@ -19,7 +19,7 @@ import (
 type Offer struct {
 	ticket Ticket
 	l      *net.UnixListener
-	fd     int
+	file   *os.File
 	ends   sync.WaitGroup
 	life   context.Context // until Close
 	kill   context.CancelFunc
@@ -30,9 +30,17 @@ const (
 	strangers = 64              // who are heard at once
 )
 
-// New offers a file, which stays the caller's and open until Close.
+// New offers a file, which becomes the offer's: Close closes it, too, and so does an error.
 func New(file *os.File) (*Offer, error) {
-	o := &Offer{fd: int(file.Fd())}
+	o, err := newOffer(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return o, nil
+}
+
+func newOffer(file *os.File) (*Offer, error) {
+	o := &Offer{file: file}
 	var name [16]byte
 	for _, b := range [][]byte{name[:], o.ticket.Secret[:]} {
 		if _, err := rand.Read(b); err != nil {
@@ -52,12 +60,12 @@ func New(file *os.File) (*Offer, error) {
 // Ticket returns what others need. Whoever has it gets the file.
 func (o *Offer) Ticket() Ticket { return o.ticket }
 
-// Close ends the offer.
+// Close ends the offer and closes the file.
 func (o *Offer) Close() error {
 	err := o.l.Close()
 	o.kill()
 	o.ends.Wait()
-	return err
+	return errors.Join(err, o.file.Close())
 }
 
 func (o *Offer) serve() {
@@ -71,7 +79,16 @@ func (o *Offer) serve() {
 			time.Sleep(time.Millisecond) // no descriptors: some may come free
 			continue
 		}
-		room <- struct{}{}
+		if !ours(conn) { // before it takes a place
+			conn.Close()
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+		case <-o.life.Done():
+			conn.Close()
+			return
+		}
 		o.ends.Go(func() {
 			defer func() { <-room }()
 			defer conn.Close()
@@ -79,6 +96,19 @@ func (o *Offer) serve() {
 			o.hand(conn)
 		})
 	}
+}
+
+// ours reports whether a process of our user, or of root, is at the other end.
+func ours(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var who *syscall.Ucred
+	if raw.Control(func(fd uintptr) { who, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED) }) != nil || err != nil {
+		return false
+	}
+	return who.Uid == 0 || int(who.Uid) == os.Geteuid()
 }
 
 // hand gives one who shows the secret the file. Who does not gets nothing, and no word why.
@@ -90,7 +120,7 @@ func (o *Offer) hand(conn *net.UnixConn) {
 	if _, err := io.ReadFull(conn, shown[:]); err != nil || subtle.ConstantTimeCompare(shown[:], o.ticket.Secret[:]) != 1 {
 		return
 	}
-	_, _, _ = conn.WriteMsgUnix([]byte{1}, syscall.UnixRights(o.fd), nil) // who does not get it says so
+	_, _, _ = conn.WriteMsgUnix([]byte{1}, syscall.UnixRights(int(o.file.Fd())), nil) // who does not get it says so
 }
 
 // Take returns the file of an offer, as a new descriptor that the caller closes. It waits some seconds at most.

@@ -17,8 +17,11 @@ func unsupported() error {
 	return fmt.Errorf("handover: not on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-// New reports that it is not supported.
-func New(*os.File) (*Offer, error) { return nil, unsupported() }
+// New reports that it is not supported. It closes the file.
+func New(f *os.File) (*Offer, error) {
+	_ = f.Close()
+	return nil, unsupported()
+}
 
 // Ticket is of no use.
 func (*Offer) Ticket() Ticket { return Ticket{} }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,11 +27,20 @@ func offer(t *testing.T, content string) *handover.Offer {
 	require.NoError(t, os.Remove(path))
 	o, err := handover.New(f)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = o.Close()
-		require.NoError(t, f.Close())
-	})
+	t.Cleanup(func() { _ = o.Close() }) // some tests have
 	return o
+}
+
+// An offer keeps its file, whatever becomes of who made it.
+func TestOfferKeepsItsFile(t *testing.T) {
+	o := offer(t, "kept")
+	for range 3 {
+		runtime.GC()
+		f, err := handover.Take(t.Context(), o.Ticket())
+		require.NoError(t, err)
+		require.Equal(t, "kept", content(t, f))
+		require.NoError(t, f.Close())
+	}
 }
 
 func content(t *testing.T, f *os.File) string {

@@ -55,9 +55,7 @@ func (t *traffic) find(l *links) int {
 
 // note has others wait for a launch.
 func (t *traffic) note(l *links, done cuda.Event, crowds bool) {
-	if i := t.find(l); i >= 0 {
-		t.last[i].done = done
-	} else {
+	if t.find(l) < 0 {
 		t.last = append(t.last, launch{l, done})
 	}
 	if crowds {
@@ -149,7 +147,7 @@ func (l *links) launch(how crossing) error {
 			waits[0] = l.done[i]
 		}
 		t, crowds := trafficOf(s.device.Info().Ordinal), cuda.Threads(wire) > l.crowding()
-		if l.crowd == 1 {
+		if l.crowd == 1 && !l.apart { // in which order others queue theirs nobody here knows
 			if err := l.giveWay(t, s, crowds, &waits[1]); err != nil {
 				return err
 			}
@@ -171,7 +169,9 @@ func (l *links) launch(how crossing) error {
 			continue
 		}
 		l.last[i], l.used[i], l.done[i] = s.lead, true, l.next[i]
-		t.note(l, l.done[i], crowds)
+		if !l.apart {
+			t.note(l, l.done[i], crowds)
+		}
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func (l *links) writeLines(call *Call, ranks int, name uint32) (bool, error) {
 			continue
 		}
 		p := &l.lines[i]
-		p.Reset(i, l.at, l.half, l.stages[i].abort(), max(1, min(128/l.crowd, l.blocks)))
+		p.Reset(i, l.at, l.half, l.stages[i].abort(), max(1, min(l.lineBlocks/l.crowd, l.blocks)))
 		p.Names(name)
 		if call != nil && call.Kind.Reduces() && call.Kind != collective.Barrier {
 			err := p.Folds(call.DType, call.RedOp, cuda.FactorBits(call.DType, 1/float64(ranks)))

@@ -121,7 +121,7 @@ func (s *sample) foldAll(n int, scaled bool, by int) []byte {
 // crossed is a communicator of two ranks on two sites, without a GPU.
 func crossed() *Communicator {
 	const n = 2
-	l := &links{sites: []site{{ranks: []int{0}}, {ranks: []int{1}}}, siteOf: []int{0, 1}, crowd: 1, half: stageLines, stages: make([]stage, n), at: make([]unsafe.Pointer, n),
+	l := &links{sites: []site{{ranks: []int{0}}, {ranks: []int{1}}}, siteOf: []int{0, 1}, crowd: 1, lineBlocks: 128, half: stageLines, stages: make([]stage, n), at: make([]unsafe.Pointer, n),
 		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
 	return &Communicator{ranks: n, links: l, moves: map[shape]*Moves{}, devices: make([]*cuda.Device, n), streams: make([]cuda.Stream, n)}
 }

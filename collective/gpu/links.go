@@ -10,21 +10,23 @@ import (
 // links is what a communicator over several GPUs, all linked to each other, has for traffic between them. Its programs keep their
 // memory from call to call.
 type links struct {
-	sites   []site
-	siteOf  []int // of each rank
-	stages  []stage
-	at      []unsafe.Pointer // the stages' addresses
-	side    []cuda.Stream    // of each site, for copies beside others
-	aborter []cuda.Stream    // of each site, for the abort word
-	again   []*cuda.Replays  // of each site: launches wires
-	fork    []cuda.Event     // of each site
-	done    []cuda.Event     // of each site: its last launch that no graph holds
-	next    []cuda.Event     // of each site: for its next one; here the same
-	last    []cuda.Stream    // of each site: the stream of that launch, 0 before the first
-	used    []bool           // of each site: there was one
-	half    int64            // bytes of rows of one parity
-	crowd   int              // of sites on one GPU, which has several only in tests
-	blocks  int              // with a multiprocessor to themselves, that every site can run at once
+	sites      []site
+	siteOf     []int // of each rank
+	stages     []stage
+	at         []unsafe.Pointer // the stages' addresses
+	side       []cuda.Stream    // of each site, for copies beside others
+	aborter    []cuda.Stream    // of each site, for the abort word
+	again      []*cuda.Replays  // of each site: launches wires
+	fork       []cuda.Event     // of each site
+	done       []cuda.Event     // of each site: its last launch that no graph holds
+	next       []cuda.Event     // of each site: for its next one; here the same
+	last       []cuda.Stream    // of each site: the stream of that launch, 0 before the first
+	used       []bool           // of each site: there was one
+	half       int64            // bytes of rows of one parity
+	crowd      int              // of sites on one GPU, which has several only in tests
+	apart      bool             // the other sites' launches are other processes' affair
+	lineBlocks int              // of an exchange at most
+	blocks     int              // with a multiprocessor to themselves, that every site can run at once
 
 	lines []cuda.LL128 // of each site
 	push  []cuda.Push
@@ -75,7 +77,7 @@ func newLinks(sites []site, ranks int) (*links, error) {
 // makeLinks makes links of which nothing is open. On a GPU there are up to crowd sites; blocks is the fewest multiprocessors of one.
 func makeLinks(sites []site, ranks, crowd, blocks int) *links {
 	n := len(sites)
-	return &links{sites: sites, siteOf: make([]int, ranks), crowd: crowd, blocks: max(1, blocks/crowd),
+	return &links{sites: sites, siteOf: make([]int, ranks), crowd: crowd, lineBlocks: 128, blocks: max(1, blocks/crowd),
 		stages: make([]stage, n), at: make([]unsafe.Pointer, n), side: make([]cuda.Stream, n), aborter: make([]cuda.Stream, n),
 		again: make([]*cuda.Replays, n), fork: make([]cuda.Event, n), done: make([]cuda.Event, n), next: make([]cuda.Event, n),
 		last: make([]cuda.Stream, n), used: make([]bool, n),
@@ -139,7 +141,8 @@ func (l *links) close() (err error) {
 	return err
 }
 
-// end has all kernels that wait end at once. What they were to write is not written.
+// end has all kernels that wait end at once, and those behind them do nothing. What they have not got they neither write nor pass on; what they were
+// to write is in part not written.
 func (l *links) end() (err error) {
 	if l == nil {
 		return nil

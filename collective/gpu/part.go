@@ -33,11 +33,17 @@ type Part struct {
 
 	reason atomic.Pointer[error] // why no more calls are taken
 
+	look sync.Mutex // held while the stage is read by the host
+	gone bool       // it is freed, or about to be
+
 	seen sync.Mutex // guards what follows; never held while something is queued
 	ring [maxAhead]queued
 	turn int // of the next launch
 	sure int // launches before this one are done, for they follow each other
 }
+
+// partBlocks is the most of a launch: such of four communicators run beside each other on an H200, in whatever order their ranks queue them.
+const partBlocks = 64
 
 // maxAhead is how many launches a Part's rank may be ahead of its GPU; the driver, in which who waits holds up everybody, takes about a thousand.
 const maxAhead = 256
@@ -59,6 +65,7 @@ func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
 		sites[r] = site{device: d, ranks: []int{r}, elsewhere: r != rank, active: r == rank}
 	}
 	p := &Part{rank: rank, d: d, l: makeLinks(sites, ranks, crowd, d.Info().Multiprocessors), calls: make([]Call, ranks)}
+	p.l.apart, p.l.lineBlocks = true, partBlocks*crowd
 	for r := range sites {
 		p.l.siteOf[r] = r
 	}
@@ -250,8 +257,9 @@ func (p *Part) launch(number uint64) error {
 	return nil
 }
 
-// Behind is the number of the oldest call that is not done, or 0: of the last launches that no graph holds. It does not wait.
-func (p *Part) Behind() uint64 {
+// Behind is the number of the oldest call that is not done, or 0: of the last launches that no graph holds. It does not wait. An error is the
+// GPU's, which does nothing any more.
+func (p *Part) Behind() (number uint64, err error) {
 	p.seen.Lock()
 	defer p.seen.Unlock()
 	for i := range p.ring {
@@ -259,19 +267,30 @@ func (p *Part) Behind() uint64 {
 		if q.number == 0 {
 			continue
 		}
-		if done, err := p.d.Happened(q.done); err == nil && !done {
-			return q.number
+		if done, err := p.d.Happened(q.done); !done || err != nil {
+			return q.number, err
 		}
 		q.number = 0
 	}
-	return 0
+	return 0, nil
 }
 
-// Begun returns how many exchanges with each rank the GPU has begun, of those in graphs, too. It asks the GPU, and waits for the answer.
-func (p *Part) Begun() ([]uint32, error) {
-	var row [cuda.MaxSites]uint32
-	err := p.d.CopyNow(unsafe.Pointer(&row), p.l.at[p.rank], int64(unsafe.Sizeof(row)))
-	return row[:len(p.calls)], err
+// Begun returns how many exchanges with each rank the GPU has begun, and how many it is through with, of those in graphs, too. It asks the
+// GPU, and waits for the answer. After Close it is ErrClosed.
+func (p *Part) Begun() (begun, over []uint32, err error) {
+	p.look.Lock()
+	defer p.look.Unlock()
+	if p.gone {
+		return nil, nil, ErrClosed
+	}
+	var rows [2][cuda.MaxSites]uint32
+	for i, at := range []int{cuda.OverAt, cuda.BegunAt} { // in this order nothing seems to be over that was not begun
+		if err := p.d.CopyNow(unsafe.Pointer(&rows[i]), unsafe.Add(p.l.at[p.rank], at), int64(unsafe.Sizeof(rows[i]))); err != nil {
+			return nil, nil, err
+		}
+	}
+	n := len(p.calls)
+	return rows[1][:n], rows[0][:n], nil
 }
 
 // Abort has all kernels that wait for other ranks end, now and in future; their calls are then not done. It takes no more calls, for the reason
@@ -297,6 +316,9 @@ func (p *Part) Close() (err error) {
 		return nil
 	}
 	p.closed = true
+	p.look.Lock()
+	p.gone = true
+	p.look.Unlock()
 	p.seen.Lock()
 	defer p.seen.Unlock()
 	p.l.done[p.rank] = 0 // it is in the ring

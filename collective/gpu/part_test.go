@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +52,13 @@ func partsOn(t testing.TB, devices []*cuda.Device) []*Part {
 		require.NoError(t, syscall.Close(fd))
 	}
 	return parts
+}
+
+func requireBehind(t *testing.T, p *Part, want uint64) {
+	t.Helper()
+	number, err := p.Behind()
+	require.NoError(t, err)
+	require.Equal(t, want, number)
 }
 
 // queueAll queues a call at all ranks, from the last one on.
@@ -118,7 +126,7 @@ func TestParts(t *testing.T) {
 		g.waitAll()
 		t.Logf("%d ranks: %d calls", n, took)
 		for _, p := range parts {
-			require.Zero(t, p.Behind())
+			requireBehind(t, p, 0)
 		}
 	}
 }
@@ -177,9 +185,10 @@ func TestPartsInGraphs(t *testing.T) {
 		s.check(g, calls)
 	}
 	for r := range parts {
-		begun, err := parts[r].Begun()
+		begun, over, err := parts[r].Begun()
 		require.NoError(t, err)
 		require.EqualValues(t, 10, begun[1-r])
+		require.Equal(t, begun, over)
 		require.NoError(t, graphs[r].Destroy())
 	}
 }
@@ -192,7 +201,7 @@ func TestPartsDiffer(t *testing.T) {
 		f(&c)
 		return c
 	}
-	for what, other := range map[string]Call{
+	for _, other := range map[string]Call{
 		"kind":  with(func(c *Call) { c.Kind = collective.AllGather }),
 		"type":  with(func(c *Call) { c.DType = kernels.Int32 }),
 		"redop": with(func(c *Call) { c.RedOp = kernels.Max }),
@@ -211,7 +220,7 @@ func TestPartsDiffer(t *testing.T) {
 			require.NoError(t, p.Queue(&calls[r], 7))
 		}
 		time.Sleep(20 * time.Millisecond)
-		require.EqualValues(t, 7, parts[0].Behind(), what)
+		requireBehind(t, parts[0], 7)
 		why := errors.New("they differ")
 		for _, p := range parts {
 			require.NoError(t, p.Abort(why))
@@ -219,7 +228,7 @@ func TestPartsDiffer(t *testing.T) {
 			require.ErrorIs(t, p.Queue(&calls[0], 8), why)
 		}
 		g.waitAll()
-		require.Zero(t, parts[0].Behind())
+		requireBehind(t, parts[0], 0)
 	}
 }
 
@@ -243,10 +252,10 @@ func TestPartsAbortTheFull(t *testing.T) {
 		return parts[0].turn == 1+maxAhead
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
-		begun, err := parts[0].Begun()
-		return err == nil && begun[1] == 1
+		begun, over, err := parts[0].Begun()
+		return err == nil && begun[1] == 1 && over[1] == 0
 	}, time.Minute, time.Millisecond)
-	require.EqualValues(t, 1, parts[0].Behind())
+	requireBehind(t, parts[0], 1)
 	require.NoError(t, parts[0].Abort(why))
 	require.ErrorIs(t, <-ended, why)
 	g.waitAll()
@@ -277,6 +286,8 @@ func TestPartsRefuse(t *testing.T) {
 	}
 	require.NoError(t, p.Close())
 	require.ErrorIs(t, p.Queue(&call, 1), ErrClosed)
+	_, _, err = p.Begun()
+	require.ErrorIs(t, err, ErrClosed)
 }
 
 // BenchmarkParts is a call of two ranks, each of which queues its own launches; on one GPU where there are not two.
@@ -306,5 +317,61 @@ func BenchmarkParts(b *testing.B) {
 			}
 			g.waitAll()
 		})
+	}
+}
+
+// After Abort a rank stores nothing for others: neither what it has not got, nor what a call behind makes of it. Whatever ends on them is right.
+func TestPartsAbortSpoilsNothing(t *testing.T) {
+	was := tuned
+	defer func() { tuned = was }()
+	const n = 3000
+	ones := make([]float32, n)
+	for i := range ones {
+		ones[i] = 1
+	}
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&ones[0])), 4*n)
+	for _, row := range []struct {
+		ranks, calls int
+		oneShot      int64
+	}{{3, 1, 0}, {3, 2, 0}, {2, 2, was.oneShotLines}} {
+		tuned.oneShotLines = row.oneShot
+		g := newRigOn(t, several(t, row.ranks, row.ranks), 1<<20)
+		parts := partsOn(t, g.devices)
+		queue := func(r int) {
+			call := Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: n, Src: g.src[r].Ptr, Dst: g.src[r].Ptr, Stream: g.streams[r]}
+			for i := range row.calls {
+				require.NoError(t, parts[r].Queue(&call, uint64(1+i)))
+			}
+		}
+		for r := range row.ranks {
+			g.up(r, g.src[r].Ptr, bytes)
+		}
+		for r := range row.ranks {
+			if r != 1 {
+				queue(r)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		require.NoError(t, parts[0].Abort(errors.New("rank 0 fails")))
+		require.NoError(t, g.devices[0].Wait(g.streams[0]))
+		queue(1) // it has not heard
+		time.Sleep(50 * time.Millisecond)
+		for r := 1; r < row.ranks; r++ {
+			behind, err := parts[r].Behind()
+			require.NoError(t, err)
+			require.NoError(t, parts[r].Abort(errors.New("now it has")))
+			if behind != 0 {
+				continue
+			}
+			want := float32(1)
+			for range row.calls {
+				want *= float32(row.ranks)
+			}
+			got := g.down(r, g.src[r].Ptr, 4*n)
+			for i, x := range unsafe.Slice((*float32)(unsafe.Pointer(&got[0])), n) {
+				require.Equal(t, want, x, "rank %d, element %d", r, i)
+			}
+		}
+		g.waitAll()
 	}
 }

@@ -323,6 +323,7 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 			if constexpr (IsVerbatim<Op>::value) take_group<T, Op, 1>(a, takes, 1, 255, taken, two, own, out, w, wait);
 			else if (ntake == 1) take_group<T, Op, 1>(a, takes, 1, at, taken, two, own, out, w, wait);
 			else take_group<T, Op, 2>(a, takes, ntake, at, taken, two, own, out, w, wait);
+			if (wait.over) return 0; // what has not come is stored nowhere, and nobody gets it
 			ROLLED
 			for (u32 k = 0; k < nlate; k++) store_share<T>(a.word[late + k], last, out);
 			ROLLED
@@ -345,16 +346,18 @@ template <class T, class Op> DEVICE void exchange_lines(const LL128 &a) {
 	Warp w{0, false};
 	wait_ahead();
 	if (lane < MAX_SITES) w.epoch = get<u32>(a.mine + EPOCHS_AT + (block_index() * MAX_SITES + lane) * 4) + (a.part >> lane & 1);
-	Waiting wait{{a.abort, 0}, false};
-	const bool teller = (a.ack | a.await) && block_index() == 0 && thread_index() < MAX_SITES;
-	if (teller && a.ack >> lane & 1) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
+	// What stands behind a call that was ended may read what that has not written, so it stores nothing for others.
+	Waiting wait{{a.abort, 0}, any(load_relaxed(a.abort) != 0)};
+	const bool first = block_index() == 0 && thread_index() < MAX_SITES, teller = (a.ack | a.await) && first;
+	if (teller && !wait.over && a.ack >> lane & 1) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
 	u32 next = 0;
 	ROLLED
-	for (u32 i = 0; i < a.npass; i++) next = pass<T, Op>(a, next, w, wait);
+	for (u32 i = 0; i < a.npass && !wait.over; i++) next = pass<T, Op>(a, next, w, wait);
 	publish(a, w);
 	let_behind(a, false);
 	if (teller && a.await >> lane & 1) {
 		Spin spin{a.abort, 0};
 		while ((s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0 && !give_up(spin)) {}
 	}
+	if (first) set<u32>(a.mine + OVER_AT + 4 * lane, w.epoch);
 }

@@ -29,9 +29,10 @@ enum {
 	TAKEN_AT = PUSHED_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_SITES][MAX_STRIPES]: chunks that we took, ours
 	ENDED_AT = TAKEN_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_STRIPES]: pushes that we ended, ours
 	ACK_AT = ENDED_AT + MAX_STRIPES * 4,              // [MAX_SITES]: the exchange that a site has begun, theirs
+	OVER_AT = ACK_AT + MAX_SITES * 4,                 // [MAX_SITES]: exchanges that our first warp is through with, ours
 	ROWS_AT = 64 << 10,                               // of lines, then of FIFO slots
 };
-static_assert((int)ACK_AT + MAX_SITES * 4 <= ROWS_AT);
+static_assert((int)OVER_AT + MAX_SITES * 4 <= ROWS_AT && (int)EPOCHS_AT == 0 && (int)OVER_AT == 43296); // wire.go knows
 
 // An LL128 group is what a warp stores at once: 8 lines of 128 bytes, each with 8 bytes of flag at its end, which hold 60 packs.
 enum { GROUP_BYTES = 1024, GROUP_PACKS = 60 };

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -47,6 +48,7 @@ func TestWireMirrorsC(t *testing.T) {
 		require.EqualValues(t, sum, here[string(m[1])+"."+string(m[2])], "%s.%s", m[1], m[2])
 	}
 	require.EqualValues(t, 16, unsafe.Sizeof(copyArgs{}))
+	require.Contains(t, string(text), fmt.Sprintf("(int)EPOCHS_AT == %d && (int)OVER_AT == %d)", BegunAt, OverAt))
 	for _, size := range []uintptr{unsafe.Sizeof(lines), unsafe.Sizeof(push), unsafe.Sizeof(bulk)} {
 		require.EqualValues(t, 4096, size)
 	}
