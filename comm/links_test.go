@@ -158,9 +158,11 @@ func TestDeviceLinksCloses(t *testing.T) {
 		return c
 	}
 	for name, calls := range map[string]func(w *deviceWorld) (ours, theirs []comm.Call){
-		"nothing":         func(w *deviceWorld) (a, b []comm.Call) { return []comm.Call{w.call(0, n)}, nil },
-		"a root's others": func(w *deviceWorld) (a, b []comm.Call) { return []comm.Call{broadcast(w.call(0, n))}, []comm.Call{broadcast(w.call(1, n+1))} },
-		"nothing of it":   func(w *deviceWorld) (a, b []comm.Call) { return []comm.Call{w.call(0, n)}, []comm.Call{w.call(1, 0)} },
+		"nothing": func(w *deviceWorld) (a, b []comm.Call) { return []comm.Call{w.call(0, n)}, nil },
+		"a root's others": func(w *deviceWorld) (a, b []comm.Call) {
+			return []comm.Call{broadcast(w.call(0, n))}, []comm.Call{broadcast(w.call(1, n+1))}
+		},
+		"nothing of it": func(w *deviceWorld) (a, b []comm.Call) { return []comm.Call{w.call(0, n)}, []comm.Call{w.call(1, 0)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := linkedWorld(t, ranks)
