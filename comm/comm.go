@@ -249,7 +249,7 @@ func (c *Comm) Close() error {
 	c.watcher.Wait()
 	c.fail(ErrClosed)
 	c.failPorts()
-	c.err = errors.Join(c.leaveGPU(), c.session.Close(), c.family.drop())
+	c.err = errors.Join(c.session.Close(), c.leaveGPU(), c.family.drop()) // to free memory of GPUs may wait for what runs there: others need not
 	return c.err
 }
 

@@ -134,7 +134,10 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 }
 
 func (c *Comm) leaveGPU() (err error) {
-	err = errors.Join(c.part.close(), c.proxy.close())
+	if c.part != nil {
+		c.part.Abort(ErrClosed) // nothing that was queued in time is left, and what follows may wait for all kernels
+	}
+	err = errors.Join(c.proxy.close(), c.part.close()) // in this order, for the proxy first tells the others
 	if c.gpu != nil {
 		err = errors.Join(err, c.gpu.Close())
 	}

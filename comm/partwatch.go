@@ -30,9 +30,7 @@ func (c *Comm) watchPart() {
 	for {
 		select {
 		case <-c.broken:
-			if err := c.part.Abort(c.reason()); err != nil {
-				c.family.log.Warn("kernels that wait for other ranks may go on waiting", "comm", c.name(), "reason", err)
-			}
+			c.part.Abort(c.reason())
 			return
 		case <-c.life.Done():
 			return

@@ -120,7 +120,8 @@ func (c *Communicator) across(how crossing, jobs []job) (bool, error) {
 
 // stuck ends what some GPUs have begun and others have not got.
 func (c *Communicator) stuck(err error) error {
-	err = errors.Join(fmt.Errorf("gpu: some GPUs got their part of a call and others not: %w", err), c.links.end())
+	err = fmt.Errorf("gpu: some GPUs got their part of a call and others not: %w", err)
+	c.links.end()
 	c.refuse(err)
 	return err
 }
@@ -244,8 +245,11 @@ func (l *links) writeLines(call *Call, ranks int, name uint32) (bool, error) {
 			continue
 		}
 		p := &l.lines[i]
-		p.Reset(i, l.at, l.half, l.stages[i].abort(), max(1, min(l.lineBlocks/l.crowd, l.blocks)))
+		p.Reset(i, l.at, l.half, l.abort(), max(1, min(l.lineBlocks/l.crowd, l.blocks)))
 		p.Names(name)
+		if l.apart {
+			p.Reports(unsafe.Add(l.words.Device, reportAt))
+		}
 		if call != nil && call.Kind.Reduces() && call.Kind != collective.Barrier {
 			err := p.Folds(call.DType, call.RedOp, cuda.FactorBits(call.DType, 1/float64(ranks)))
 			if errors.Is(err, errors.ErrUnsupported) {

@@ -83,7 +83,7 @@ func (l *links) writeCopies(how crossing, each func(add func(from, to int, dst, 
 	blocks := 1
 	for i := range l.sites {
 		p := &l.bulk[i]
-		p.Reset(i, l.at, l.stages[i].abort(), c.meet[i])
+		p.Reset(i, l.at, l.abort(), c.meet[i])
 		if how == byBulk && !l.writeBulk(i, p) {
 			return false
 		}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/kernels/cuda"
@@ -15,7 +16,7 @@ type links struct {
 	stages     []stage
 	at         []unsafe.Pointer // the stages' addresses
 	side       []cuda.Stream    // of each site, for copies beside others
-	aborter    []cuda.Stream    // of each site, for the abort word
+	words      cuda.Pinned      // the word that ends all waiting, and a report: the host and the GPUs know them without the driver
 	again      []*cuda.Replays  // of each site: launches wires
 	fork       []cuda.Event     // of each site
 	done       []cuda.Event     // of each site: its last launch that no graph holds
@@ -78,7 +79,7 @@ func newLinks(sites []site, ranks int) (*links, error) {
 func makeLinks(sites []site, ranks, crowd, blocks int) *links {
 	n := len(sites)
 	return &links{sites: sites, siteOf: make([]int, ranks), crowd: crowd, lineBlocks: 128, blocks: max(1, blocks/crowd),
-		stages: make([]stage, n), at: make([]unsafe.Pointer, n), side: make([]cuda.Stream, n), aborter: make([]cuda.Stream, n),
+		stages: make([]stage, n), at: make([]unsafe.Pointer, n), side: make([]cuda.Stream, n),
 		again: make([]*cuda.Replays, n), fork: make([]cuda.Event, n), done: make([]cuda.Event, n), next: make([]cuda.Event, n),
 		last: make([]cuda.Stream, n), used: make([]bool, n),
 		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
@@ -98,8 +99,11 @@ func (l *links) open(i int, half int64) (err error) {
 	if l.again[i], err = d.NewWireReplays(wireReplays); err != nil {
 		return err
 	}
-	if l.aborter[i], err = d.NewPriorityStream(); err != nil {
-		return err
+	if l.words.Host == nil {
+		if l.words, err = d.AllocPinned(4096); err != nil {
+			return err
+		}
+		clear(unsafe.Slice((*byte)(l.words.Host), l.words.Bytes))
 	}
 	for _, e := range []*cuda.Event{&l.fork[i], &l.done[i]} {
 		if *e, err = d.NewEvent(false); err != nil {
@@ -132,10 +136,12 @@ func (l *links) close() (err error) {
 				err = errors.Join(err, d.DestroyEvent(e))
 			}
 		}
-		for _, s := range []cuda.Stream{l.side[i], l.aborter[i]} {
-			if s != 0 {
-				err = errors.Join(err, d.DestroyStream(s))
-			}
+		if l.side[i] != 0 {
+			err = errors.Join(err, d.DestroyStream(l.side[i]))
+		}
+		if l.words.Host != nil {
+			err = errors.Join(err, d.FreePinned(l.words))
+			l.words = cuda.Pinned{}
 		}
 	}
 	return err
@@ -143,17 +149,17 @@ func (l *links) close() (err error) {
 
 // end has all kernels that wait end at once, and those behind them do nothing. What they have not got they neither write nor pass on; what they were
 // to write is in part not written.
-func (l *links) end() (err error) {
-	if l == nil {
-		return nil
+func (l *links) end() {
+	if l != nil && l.words.Host != nil {
+		(*atomic.Uint32)(l.words.Host).Store(1)
 	}
-	for i := range l.sites {
-		if d := l.sites[i].device; !l.sites[i].elsewhere {
-			err = errors.Join(err, d.Store(l.aborter[i], l.stages[i].abort(), 1))
-		}
-	}
-	return err
 }
+
+// abort is the word for kernels.
+func (l *links) abort() unsafe.Pointer { return l.words.Device }
+
+// reportAt is where in the words the report is.
+const reportAt = 128
 
 // linesShare is the bytes of rows for what a site stores for another, of one parity.
 func (l *links) linesShare() int64 { return l.half / int64(len(l.sites)-1) &^ 1023 }

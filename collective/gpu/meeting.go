@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -182,9 +181,7 @@ func (c *Communicator) Abort(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.links != nil && c.err == nil && !c.closed {
-		if err := c.links.end(); err != nil {
-			reason = errors.Join(reason, err)
-		}
+		c.links.end()
 		c.refuse(reason) // what is held would not be done either
 	}
 	c.fail(reason)

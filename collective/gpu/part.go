@@ -33,7 +33,7 @@ type Part struct {
 
 	reason atomic.Pointer[error] // why no more calls are taken
 
-	look sync.Mutex // held while the stage is read by the host
+	look sync.Mutex // held while what the host and the GPU share is used
 	gone bool       // it is freed, or about to be
 
 	seen sync.Mutex // guards what follows; never held while something is queued
@@ -88,9 +88,6 @@ func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
 
 // StageBytes is how long the memory is that Export gives.
 const StageBytes = stageBytes
-
-// proofAt is where a stage has what Import looks for.
-const proofAt = abortAt - 64
 
 // Export returns a new descriptor of the rank's stage, which the caller closes, and has the proof, of 16 bytes, stored there.
 func (p *Part) Export(proof [16]byte) (fd int, err error) {
@@ -168,7 +165,7 @@ func (p *Part) Queue(call *Call, number uint64) error {
 		if err != nil {
 			err = fmt.Errorf("gpu: %v: %w", call, err)
 			if first > 0 { // others wait for the rest
-				err = errors.Join(err, p.Abort(err))
+				p.Abort(err)
 			}
 			return err
 		}
@@ -275,31 +272,35 @@ func (p *Part) Behind() (number uint64, err error) {
 	return 0, nil
 }
 
-// Begun returns how many exchanges with each rank the GPU has begun, and how many it is through with, of those in graphs, too. It asks the
-// GPU, and waits for the answer. After Close it is ErrClosed.
+// Begun returns how many exchanges with each rank the GPU has begun, and how many it is through with, of those in graphs, too. It asks nobody: the
+// GPU has said so. After Close it is ErrClosed.
 func (p *Part) Begun() (begun, over []uint32, err error) {
 	p.look.Lock()
 	defer p.look.Unlock()
 	if p.gone {
 		return nil, nil, ErrClosed
 	}
-	var rows [2][cuda.MaxSites]uint32
-	for i, at := range []int{cuda.OverAt, cuda.BegunAt} { // in this order nothing seems to be over that was not begun
-		if err := p.d.CopyNow(unsafe.Pointer(&rows[i]), unsafe.Add(p.l.at[p.rank], at), int64(unsafe.Sizeof(rows[i]))); err != nil {
-			return nil, nil, err
-		}
+	report := unsafe.Add(p.l.words.Host, reportAt)
+	for r := range p.calls { // what is over was begun, so it is read first
+		over = append(over, (*atomic.Uint32)(unsafe.Add(report, cuda.ReportOver+4*r)).Load())
 	}
-	n := len(p.calls)
-	return rows[1][:n], rows[0][:n], nil
+	for r := range p.calls {
+		begun = append(begun, (*atomic.Uint32)(unsafe.Add(report, 4*r)).Load())
+	}
+	return begun, over, nil
 }
 
 // Abort has all kernels that wait for other ranks end, now and in future; their calls are then not done. It takes no more calls, for the reason
-// given, which must not be nil. The first one counts.
-func (p *Part) Abort(reason error) error {
+// given, which must not be nil. The first one counts. It waits for nothing, and needs nothing of the driver.
+func (p *Part) Abort(reason error) {
 	if !p.reason.CompareAndSwap(nil, &reason) {
-		return nil
+		return
 	}
-	return p.l.end()
+	p.look.Lock()
+	defer p.look.Unlock()
+	if !p.gone {
+		p.l.end()
+	}
 }
 
 // Close waits for all work on the GPU and frees everything. Kernels that wait for other ranks go on waiting, unless Abort was called. Others may

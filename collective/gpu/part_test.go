@@ -33,7 +33,7 @@ func partsOn(t testing.TB, devices []*cuda.Device) []*Part {
 		p, err := NewPart(r, n, crowd, d)
 		require.NoError(t, err)
 		t.Cleanup(func() {
-			_ = p.Abort(ErrClosed)
+			p.Abort(ErrClosed)
 			require.NoError(t, p.Close())
 			require.NoError(t, p.Close())
 		})
@@ -223,8 +223,8 @@ func TestPartsDiffer(t *testing.T) {
 		requireBehind(t, parts[0], 7)
 		why := errors.New("they differ")
 		for _, p := range parts {
-			require.NoError(t, p.Abort(why))
-			require.NoError(t, p.Abort(errors.New("again")))
+			p.Abort(why)
+			p.Abort(errors.New("again"))
 			require.ErrorIs(t, p.Queue(&calls[0], 8), why)
 		}
 		g.waitAll()
@@ -256,7 +256,7 @@ func TestPartsAbortTheFull(t *testing.T) {
 		return err == nil && begun[1] == 1 && over[1] == 0
 	}, time.Minute, time.Millisecond)
 	requireBehind(t, parts[0], 1)
-	require.NoError(t, parts[0].Abort(why))
+	parts[0].Abort(why)
 	require.ErrorIs(t, <-ended, why)
 	g.waitAll()
 }
@@ -352,14 +352,14 @@ func TestPartsAbortSpoilsNothing(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
-		require.NoError(t, parts[0].Abort(errors.New("rank 0 fails")))
+		parts[0].Abort(errors.New("rank 0 fails"))
 		require.NoError(t, g.devices[0].Wait(g.streams[0]))
 		queue(1) // it has not heard
 		time.Sleep(50 * time.Millisecond)
 		for r := 1; r < row.ranks; r++ {
 			behind, err := parts[r].Behind()
 			require.NoError(t, err)
-			require.NoError(t, parts[r].Abort(errors.New("now it has")))
+			parts[r].Abort(errors.New("now it has"))
 			if behind != 0 {
 				continue
 			}

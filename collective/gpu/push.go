@@ -62,7 +62,7 @@ func (l *links) writePush(calls []Call) (bool, error) {
 		}
 		dsts := lists.placesFrom(len(srcs))
 		factor := cuda.FactorBits(call.DType, 1/float64(len(calls)))
-		err := l.push[g].Reset(call.DType, call.RedOp, factor, g, l.at, l.stages[g].abort(), f, pieces[:n], srcs, dsts, call.Kind == collective.AllReduce)
+		err := l.push[g].Reset(call.DType, call.RedOp, factor, g, l.at, l.abort(), f, pieces[:n], srcs, dsts, call.Kind == collective.AllReduce)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return false, nil
 		}

@@ -19,7 +19,7 @@ const (
 	stageLines = 13 << 19 // of one parity: 6 MiB of payload
 	stageSlots = 16 << 20
 	stageBytes = cuda.StageRows + 2*stageLines + stageSlots
-	abortAt    = cuda.StageRows - 64 // the word that ends all waiting
+	proofAt    = cuda.StageRows - 128 // where a stage has what Import looks for
 )
 
 // newStage makes one of which so many bytes are zero once the stream has come so far.
@@ -39,8 +39,6 @@ func (s *stage) free() error {
 	s.mem.Ptr = nil
 	return s.d.Free(m)
 }
-
-func (s *stage) abort() unsafe.Pointer { return unsafe.Add(s.mem.Ptr, abortAt) }
 
 // row is a row at a site's stage, by its number and that of the other one, who stores there.
 func (s *stage) row(share, at int64, site, other int) unsafe.Pointer {

@@ -11,12 +11,13 @@
 DEVICE u64 lane_thread() { return (u64)block_index() * threads() + thread_index(); }
 DEVICE u64 lane_threads() { return (u64)blocks() * threads(); }
 
-// A spin counts turns and looks every 16th time, which costs nothing, whether the call is to end.
+// A spin counts turns and looks now and then whether the call is to end: the word is the host's, and so tells even where the driver is
+// held up by somebody who waits for all kernels.
 struct Spin {
 	u64 abort;
 	u32 turns;
 };
 DEVICE bool give_up(Spin &s) {
 	turn();
-	return (++s.turns & 15) == 0 && s.abort && load_relaxed(s.abort) != 0;
+	return ++s.turns % LOOK_TURNS == 0 && s.abort && load_relaxed(s.abort) != 0;
 }

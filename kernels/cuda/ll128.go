@@ -57,7 +57,7 @@ type ll128Args struct {
 	factor, half, abort, mine    uint64
 	me, npass, part, ack, await_ uint8
 	_                            [3]uint8
-	call                         uint64
+	call, report                 uint64
 	word                         [ll128Words]uint64
 	stage                        [MaxSites]uint64
 }
@@ -68,7 +68,7 @@ func (x *LL128) Reset(me int, stages []unsafe.Pointer, half int64, abort unsafe.
 	x.kernel, x.words, x.groups, x.limit = ll128Bytes, 0, 0, uint32(min(blocks, ll128Rows))
 	a := &x.args
 	a.factor, a.half, a.abort = 0, uint64(half), uint64(uintptr(abort))
-	a.me, a.npass, a.part, a.ack, a.await_, a.call = uint8(me), 0, 0, 0, 0, 0
+	a.me, a.npass, a.part, a.ack, a.await_, a.call, a.report = uint8(me), 0, 0, 0, 0, 0, 0
 	a.mine = uint64(uintptr(stages[me]))
 	for i, s := range stages {
 		a.stage[i] = uint64(uintptr(s))
@@ -77,6 +77,9 @@ func (x *LL128) Reset(me int, stages []unsafe.Pointer, half int64, abort unsafe.
 
 // Names says which call it is. Lines of a site that names another one are not taken, ever: who waits for them does so until abort.
 func (x *LL128) Names(call uint32) { x.args.call = uint64(call) }
+
+// Reports has exchanges counted in host memory, with each of MaxSites sites, 4 bytes each: those begun, and ReportOver bytes behind, those that are over.
+func (x *LL128) Reports(at unsafe.Pointer) { x.args.report = uint64(uintptr(at)) }
 
 // Folds has the passes fold elements of a type by an operator; factor is of an average (FactorBits).
 func (x *LL128) Folds(d kernels.DType, op kernels.RedOp, factor uint64) (err error) {

@@ -172,6 +172,7 @@ DEVICE bool arrived(const LL128 &a, const Pack *v, u32 e, bool two) {
 struct Warp {
 	u32 epoch;
 	bool told; // publish has been called
+	u32 dead;  // a call ahead was ended
 	METHOD u32 with(u64 row) const { return shuffle(epoch, (u32)row & (MAX_SITES - 1)); }
 };
 
@@ -192,6 +193,7 @@ DEVICE void publish(const LL128 &a, Warp &w) {
 	for (u32 k = 0; k < 4; k++) v.w[k] = w.with((t & 1) * 4 + k);
 	sync_threads();
 	let_behind(a, true);
+	if (a.report && block_index() == 0 && t < MAX_SITES) store_relaxed(a.report + 4 * t, w.epoch);
 	ROLLED
 	for (u32 b = block_index() + blocks() * (t / 2); b < LL128_ROWS; b += blocks() * (threads() / 2)) store(a.mine + EPOCHS_AT + (b * MAX_SITES + (t & 1) * 4) * 4, v);
 }
@@ -309,6 +311,8 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 					}
 				}
 			}
+			// What stands behind a call that was ended may read what that has not written, so it stores nothing for others.
+			if (!w.told && (wait.over = any(w.dead != 0))) return 0;
 			ROLLED
 			for (u32 k = 0; k < nput; k++) {
 				const u64 row = a.word[puts + k];
@@ -323,7 +327,10 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 			if constexpr (IsVerbatim<Op>::value) take_group<T, Op, 1>(a, takes, 1, 255, taken, two, own, out, w, wait);
 			else if (ntake == 1) take_group<T, Op, 1>(a, takes, 1, at, taken, two, own, out, w, wait);
 			else take_group<T, Op, 2>(a, takes, ntake, at, taken, two, own, out, w, wait);
-			if (wait.over) return 0; // what has not come is stored nowhere, and nobody gets it
+			if (wait.over) { // what has not come is stored nowhere, and nobody gets it
+				if (lane == 0) store_relaxed(a.mine + DEAD_AT, 1);
+				return 0;
+			}
 			ROLLED
 			for (u32 k = 0; k < nlate; k++) store_share<T>(a.word[late + k], last, out);
 			ROLLED
@@ -343,13 +350,13 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 // taken those of the epoch before that one, whose memory it is.
 template <class T, class Op> DEVICE void exchange_lines(const LL128 &a) {
 	const u32 lane = thread_index() & 31;
-	Warp w{0, false};
+	Warp w{0, false, 0};
 	wait_ahead();
 	if (lane < MAX_SITES) w.epoch = get<u32>(a.mine + EPOCHS_AT + (block_index() * MAX_SITES + lane) * 4) + (a.part >> lane & 1);
-	// What stands behind a call that was ended may read what that has not written, so it stores nothing for others.
-	Waiting wait{{a.abort, 0}, any(load_relaxed(a.abort) != 0)};
+	w.dead = load_relaxed(a.mine + DEAD_AT);
+	Waiting wait{{a.abort, 0}, false};
 	const bool first = block_index() == 0 && thread_index() < MAX_SITES, teller = (a.ack | a.await) && first;
-	if (teller && !wait.over && a.ack >> lane & 1) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
+	if (teller && a.ack >> lane & 1 && !w.dead) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
 	u32 next = 0;
 	ROLLED
 	for (u32 i = 0; i < a.npass && !wait.over; i++) next = pass<T, Op>(a, next, w, wait);
@@ -357,7 +364,8 @@ template <class T, class Op> DEVICE void exchange_lines(const LL128 &a) {
 	let_behind(a, false);
 	if (teller && a.await >> lane & 1) {
 		Spin spin{a.abort, 0};
-		while ((s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0 && !give_up(spin)) {}
+		while ((s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0 && !wait.over) wait.over = give_up(spin);
+		if (wait.over) store_relaxed(a.mine + DEAD_AT, 1);
 	}
-	if (first) set<u32>(a.mine + OVER_AT + 4 * lane, w.epoch);
+	if (a.report && first && !wait.over) store_relaxed(a.report + REPORT_OVER + 4 * lane, w.epoch);
 }

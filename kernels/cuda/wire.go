@@ -14,7 +14,7 @@ const (
 	MaxSites   = 8  // GPUs that one launch has to do with
 	MaxStripes = 64 // of a FIFO
 
-	ll128Words      = 498
+	ll128Words      = 497
 	ll128Rows       = 128
 	maxCopies       = 96
 	maxCopyPointers = 256
@@ -26,12 +26,8 @@ const (
 // A stage is a GPU's memory for the traffic of one communicator, which all its GPUs map. See wire.h.
 const StageRows = 64 << 10
 
-// Where a stage has how many exchanges its GPU has begun with each of MaxSites sites, and how many it is through with, 4 bytes each. The
-// kernels count them.
-const (
-	BegunAt = 0
-	OverAt  = 4*4*256*MaxSites + 5*4*MaxSites*MaxStripes + 4*MaxStripes + 4*MaxSites
-)
+// ReportOver is where in a report of exchanges those that are over are counted, in bytes.
+const ReportOver = 64
 
 // A WireKernel is one of the kernels in wire.cu. They wait for the launches on other GPUs that belong to theirs.
 type WireKernel uint8

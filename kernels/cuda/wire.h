@@ -8,7 +8,7 @@
 enum {
 	MAX_SITES = 8,
 	MAX_STRIPES = 64,   // of a FIFO
-	LL128_WORDS = 498,
+	LL128_WORDS = 497,
 	LL128_ROWS = 128, // of blocks, in the table of epochs
 	MAX_COPY_POINTERS = 256,
 	MAX_COPIES = 96,
@@ -29,10 +29,11 @@ enum {
 	TAKEN_AT = PUSHED_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_SITES][MAX_STRIPES]: chunks that we took, ours
 	ENDED_AT = TAKEN_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_STRIPES]: pushes that we ended, ours
 	ACK_AT = ENDED_AT + MAX_STRIPES * 4,              // [MAX_SITES]: the exchange that a site has begun, theirs
-	OVER_AT = ACK_AT + MAX_SITES * 4,                 // [MAX_SITES]: exchanges that our first warp is through with, ours
+	DEAD_AT = ACK_AT + MAX_SITES * 4,                 // not 0 once an exchange of ours was ended
+	REPORT_OVER = 64,                                 // of a report: exchanges begun are before it, those that our first warp is through with behind
 	ROWS_AT = 64 << 10,                               // of lines, then of FIFO slots
 };
-static_assert((int)OVER_AT + MAX_SITES * 4 <= ROWS_AT && (int)EPOCHS_AT == 0 && (int)OVER_AT == 43296); // wire.go knows
+static_assert((int)DEAD_AT + 4 <= ROWS_AT);
 
 // An LL128 group is what a warp stores at once: 8 lines of 128 bytes, each with 8 bytes of flag at its end, which hold 60 packs.
 enum { GROUP_BYTES = 1024, GROUP_PACKS = 60 };
@@ -47,7 +48,7 @@ enum { GROUP_BYTES = 1024, GROUP_PACKS = 60 };
 struct LL128 {
 	u64 factor; // as in Args
 	u64 half;   // bytes from a row for even epochs to the one for odd ones
-	u64 abort;  // address of a word that is not 0 once the call is to end at once
+	u64 abort;  // address of a word that is not 0 once the call is to end at once, on the host
 	u64 mine;   // our stage
 	u8 me, npass;
 	u8 part;  // the sites that exchange with us, a bit each
@@ -55,6 +56,7 @@ struct LL128 {
 	u8 await; // those who tell us
 	u8 unused[3];
 	u64 call; // the lower half: what all sites call; lines of who calls something else never arrive
+	u64 report; // where exchanges with each site are counted for the host, begun and over; 0: nowhere
 	u64 word[LL128_WORDS];
 	u64 stage[MAX_SITES];
 };
@@ -95,7 +97,8 @@ struct Bulk {
 AT(LL128, mine, 24);
 AT(LL128, me, 32);
 AT(LL128, call, 40);
-AT(LL128, word, 48);
+AT(LL128, report, 48);
+AT(LL128, word, 56);
 AT(LL128, stage, 4032);
 AT(Push, at, 80);
 AT(Push, share, 208);

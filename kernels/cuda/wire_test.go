@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -25,7 +24,7 @@ func TestWireMirrorsC(t *testing.T) {
 	var push pushArgs
 	var bulk bulkArgs
 	here := map[string]uintptr{
-		"LL128.mine": unsafe.Offsetof(lines.mine), "LL128.me": unsafe.Offsetof(lines.me), "LL128.call": unsafe.Offsetof(lines.call), "LL128.word": unsafe.Offsetof(lines.word), "LL128.stage": unsafe.Offsetof(lines.stage),
+		"LL128.mine": unsafe.Offsetof(lines.mine), "LL128.me": unsafe.Offsetof(lines.me), "LL128.call": unsafe.Offsetof(lines.call), "LL128.report": unsafe.Offsetof(lines.report), "LL128.word": unsafe.Offsetof(lines.word), "LL128.stage": unsafe.Offsetof(lines.stage),
 		"Push.at": unsafe.Offsetof(push.at), "Push.share": unsafe.Offsetof(push.share), "Push.stripes": unsafe.Offsetof(push.stripes), "Push.me": unsafe.Offsetof(push.me),
 		"Push.fifo": unsafe.Offsetof(push.fifo), "Push.dst": unsafe.Offsetof(push.dst),
 		"Bulk.me": unsafe.Offsetof(bulk.me), "Bulk.copy": unsafe.Offsetof(bulk.copy), "Bulk.pointer": unsafe.Offsetof(bulk.pointer),
@@ -48,13 +47,12 @@ func TestWireMirrorsC(t *testing.T) {
 		require.EqualValues(t, sum, here[string(m[1])+"."+string(m[2])], "%s.%s", m[1], m[2])
 	}
 	require.EqualValues(t, 16, unsafe.Sizeof(copyArgs{}))
-	require.Contains(t, string(text), fmt.Sprintf("(int)EPOCHS_AT == %d && (int)OVER_AT == %d)", BegunAt, OverAt))
 	for _, size := range []uintptr{unsafe.Sizeof(lines), unsafe.Sizeof(push), unsafe.Sizeof(bulk)} {
 		require.EqualValues(t, 4096, size)
 	}
 	for name, value := range map[string]int{
 		"MAX_SITES": MaxSites, "MAX_STRIPES": MaxStripes, "LL128_WORDS": ll128Words, "LL128_ROWS": ll128Rows, "MAX_COPY_POINTERS": maxCopyPointers, "MAX_COPIES": maxCopies, "WIRE_THREADS": wireThreads, "PUSH_THREADS": pushThreads,
-		"GROUP_BYTES": groupBytes, "GROUP_PACKS": groupPacks,
+		"REPORT_OVER": ReportOver, "GROUP_BYTES": groupBytes, "GROUP_PACKS": groupPacks,
 	} {
 		m := regexp.MustCompile(name + ` = (\d+)`).FindSubmatch(text)
 		require.NotNil(t, m, name)

@@ -96,6 +96,7 @@ DEVICE void load(Pack &v, u64 p, bool wanted) {
 }
 DEVICE void load(Pack &v, u64 p) { v = get_aligned<Pack>(p); }
 DEVICE void store(u64 p, const Pack &v) { set_aligned(p, v); }
+enum { LOOK_TURNS = 16 };
 // A line is whole among processes, too: what stands at its end, in the last of 8 threads, is stored last and loaded first.
 DEVICE void load_lines(Pack &v, u64 p, bool wanted) {
 	const bool last = emulator::here->thread % 8 == 7;
