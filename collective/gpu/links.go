@@ -147,8 +147,8 @@ func (l *links) close() (err error) {
 	return err
 }
 
-// end has all kernels that wait end at once, and those behind them do nothing. What they have not got they neither write nor pass on; what they were
-// to write is in part not written.
+// end has all kernels that wait end at once, and those behind them. What they were to write is undefined, but nobody else gets it: lines that they
+// store are none that others take.
 func (l *links) end() {
 	if l != nil && l.words.Host != nil {
 		(*atomic.Uint32)(l.words.Host).Store(1)

@@ -158,6 +158,10 @@ template <class T, class Op> DEVICE void fold_two(Pack &out, const Pack &a, cons
 	}
 }
 
+// A warp whose exchange is ended goes on with epochs that are so much earlier, and so do all launches behind, which find DEAD_AT written: what they
+// store no other site takes for lines of theirs, or for word, so nobody gets what was made of what has not come.
+enum { ENDED_EARLY = 1 << 30 };
+
 struct Waiting {
 	Spin spin;
 	bool over; // the call is to end: nobody is waited for any more; the same in a whole warp
@@ -172,7 +176,6 @@ DEVICE bool arrived(const LL128 &a, const Pack *v, u32 e, bool two) {
 struct Warp {
 	u32 epoch;
 	bool told; // publish has been called
-	u32 dead;  // a call ahead was ended
 	METHOD u32 with(u64 row) const { return shuffle(epoch, (u32)row & (MAX_SITES - 1)); }
 };
 
@@ -199,7 +202,7 @@ DEVICE void publish(const LL128 &a, Warp &w) {
 }
 
 // Waits for a group of W rows, or as many as there are, and folds it.
-template <class T, class Op, int W> DEVICE void take_group(const LL128 &a, u32 rows, u32 count, u32 at, u64 g, bool two, const Pack *own, Pack *out, const Warp &w, Waiting &wait) {
+template <class T, class Op, int W> DEVICE void take_group(const LL128 &a, u32 rows, u32 count, u32 at, u64 g, bool two, const Pack *own, Pack *out, Warp &w, Waiting &wait) {
 	typedef typename Number<T>::E E;
 	const int N = 16 / sizeof(T);
 	E acc[2][N];
@@ -222,7 +225,7 @@ template <class T, class Op, int W> DEVICE void take_group(const LL128 &a, u32 r
 			if (W == 1 || from + k < count) {
 				ROLLED
 				while (any(!arrived(a, v[k], epoch[k], two)) && !wait.over) {
-					wait.over = any(give_up(wait.spin));
+					if (any(give_up(wait.spin))) wait.over = true, w.epoch -= ENDED_EARLY;
 					load_lines(v[k][0], p[k], true);
 					load_lines(v[k][1], p[k] + 512, true);
 				}
@@ -311,8 +314,6 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 					}
 				}
 			}
-			// What stands behind a call that was ended may read what that has not written, so it stores nothing for others.
-			if (!w.told && (wait.over = any(w.dead != 0))) return 0;
 			ROLLED
 			for (u32 k = 0; k < nput; k++) {
 				const u64 row = a.word[puts + k];
@@ -327,10 +328,6 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 			if constexpr (IsVerbatim<Op>::value) take_group<T, Op, 1>(a, takes, 1, 255, taken, two, own, out, w, wait);
 			else if (ntake == 1) take_group<T, Op, 1>(a, takes, 1, at, taken, two, own, out, w, wait);
 			else take_group<T, Op, 2>(a, takes, ntake, at, taken, two, own, out, w, wait);
-			if (wait.over) { // what has not come is stored nowhere, and nobody gets it
-				if (lane == 0) store_relaxed(a.mine + DEAD_AT, 1);
-				return 0;
-			}
 			ROLLED
 			for (u32 k = 0; k < nlate; k++) store_share<T>(a.word[late + k], last, out);
 			ROLLED
@@ -350,22 +347,26 @@ template <class T, class Op> DEVICE u32 pass(const LL128 &a, u32 begin, Warp &w,
 // taken those of the epoch before that one, whose memory it is.
 template <class T, class Op> DEVICE void exchange_lines(const LL128 &a) {
 	const u32 lane = thread_index() & 31;
-	Warp w{0, false, 0};
+	Warp w{0, false};
 	wait_ahead();
-	if (lane < MAX_SITES) w.epoch = get<u32>(a.mine + EPOCHS_AT + (block_index() * MAX_SITES + lane) * 4) + (a.part >> lane & 1);
-	w.dead = load_relaxed(a.mine + DEAD_AT);
+	w.epoch = get<u32>(a.mine + (lane < MAX_SITES ? EPOCHS_AT + (block_index() * MAX_SITES + lane) * 4 : DEAD_AT)) + (a.part >> lane & 1);
+	const u32 dead = shuffle(w.epoch, MAX_SITES);
+	w.epoch -= dead, w.told = dead; // who is dead counts no more exchanges
 	Waiting wait{{a.abort, 0}, false};
 	const bool first = block_index() == 0 && thread_index() < MAX_SITES, teller = (a.ack | a.await) && first;
-	if (teller && a.ack >> lane & 1 && !w.dead) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
+	if (teller && a.ack >> lane & 1) store_relaxed(a.stage[lane] + ACK_AT + 4 * a.me, w.epoch);
 	u32 next = 0;
 	ROLLED
-	for (u32 i = 0; i < a.npass && !wait.over; i++) next = pass<T, Op>(a, next, w, wait);
+	for (u32 i = 0; i < a.npass; i++) next = pass<T, Op>(a, next, w, wait);
 	publish(a, w);
 	let_behind(a, false);
+	bool ended = false;
 	if (teller && a.await >> lane & 1) {
 		Spin spin{a.abort, 0};
-		while ((s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0 && !wait.over) wait.over = give_up(spin);
-		if (wait.over) store_relaxed(a.mine + DEAD_AT, 1);
+		while ((s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0 && !give_up(spin)) {}
+		ended = (s32)(load_relaxed(a.mine + ACK_AT + 4 * lane) - w.epoch) < 0;
 	}
+	wait.over |= any(ended);
 	if (a.report && first && !wait.over) store_relaxed(a.report + REPORT_OVER + 4 * lane, w.epoch);
+	if (wait.over && lane == 0) store_relaxed(a.mine + DEAD_AT, ENDED_EARLY);
 }

@@ -29,7 +29,7 @@ enum {
 	TAKEN_AT = PUSHED_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_SITES][MAX_STRIPES]: chunks that we took, ours
 	ENDED_AT = TAKEN_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_STRIPES]: pushes that we ended, ours
 	ACK_AT = ENDED_AT + MAX_STRIPES * 4,              // [MAX_SITES]: the exchange that a site has begun, theirs
-	DEAD_AT = ACK_AT + MAX_SITES * 4,                 // not 0 once an exchange of ours was ended
+	DEAD_AT = ACK_AT + MAX_SITES * 4,                 // ENDED_EARLY once an exchange of ours was ended
 	REPORT_OVER = 64,                                 // of a report: exchanges begun are before it, those that our first warp is through with behind
 	ROWS_AT = 64 << 10,                               // of lines, then of FIFO slots
 };

@@ -58,7 +58,7 @@ var plants = []plant{
 	{"a goroutine is left", "collective/engine/driver.go",
 		"				if !rest {\n					return", "				if !rest && d.crowded.Load() {\n					return"},
 	{"Close leaves the session open", "comm/comm.go",
-		`errors.Join(c.leaveGPU(), c.session.Close(), c.family.drop())`, `c.family.drop()`},
+		`errors.Join(c.session.Close(), c.leaveGPU(), c.family.drop())`, `errors.Join(c.leaveGPU(), c.family.drop())`},
 	{"silence is not noticed", "bootstrap/pulse.go",
 		`own-a.heard >= p.limit {`, `own-a.heard >= 10*p.limit {`},
 	{"a death fails no call", "comm/watch.go",
