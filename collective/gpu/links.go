@@ -62,7 +62,7 @@ func newLinks(sites []site, ranks int) (*links, error) {
 		for _, r := range sites[i].ranks {
 			l.siteOf[r] = i
 		}
-		if err := l.open(i, stageLines); err != nil {
+		if err := l.open(i, stageLines, stageBytes); err != nil {
 			return nil, errors.Join(err, l.close())
 		}
 		l.next[i] = l.done[i]
@@ -85,14 +85,14 @@ func makeLinks(sites []site, ranks, crowd, blocks int) *links {
 		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
 }
 
-// open makes what a site needs, with rows of so many bytes of one parity. It does not wait until the stage is zero.
-func (l *links) open(i int, half int64) (err error) {
+// open makes what a site needs, with rows of so many bytes of one parity, and a stage of so many, which are more for messages. It does not wait until the stage is zero.
+func (l *links) open(i int, half, bytes int64) (err error) {
 	d := l.sites[i].device
 	l.half = half
 	if l.side[i], err = d.NewStream(); err != nil {
 		return err
 	}
-	if l.stages[i], err = newStage(d, l.side[i], cuda.StageRows+2*half); err != nil {
+	if l.stages[i], err = newStage(d, l.side[i], bytes, cuda.StageRows+2*half); err != nil {
 		return err
 	}
 	l.at[i] = l.stages[i].mem.Ptr

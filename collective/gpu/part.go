@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/collective"
@@ -36,23 +35,12 @@ type Part struct {
 	look sync.Mutex // held while what the host and the GPU share is used
 	gone bool       // it is freed, or about to be
 
-	seen sync.Mutex // guards what follows; never held while something is queued
-	ring [maxAhead]queued
-	turn int // of the next launch
-	sure int // launches before this one are done, for they follow each other
+	exchanges chain
+	posts     posts
 }
 
 // partBlocks is the most of a launch: such of four communicators run beside each other on an H200, in whatever order their ranks queue them.
 const partBlocks = 64
-
-// maxAhead is how many launches a Part's rank may be ahead of its GPU; the driver, in which who waits holds up everybody, takes about a thousand.
-const maxAhead = 256
-
-// queued is a launch, and the number of its call.
-type queued struct {
-	done   cuda.Event
-	number uint64 // 0: none
-}
 
 // NewPart makes the part of rank, of so many, on its device: each rank Exports its stage, and Imports those of all others, before its first call.
 // crowd is the most ranks that are on one GPU, which are several only in tests. Close frees it.
@@ -70,15 +58,16 @@ func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
 		p.l.siteOf[r] = r
 	}
 	const half = (stageBytes - cuda.StageRows) / 2 &^ 1023
-	err := p.l.open(rank, half)
+	err := p.l.open(rank, half, p.Bytes())
 	if err == nil {
 		err = d.Wait(p.l.side[rank]) // it is zero
 	}
-	p.ring[0].done, p.turn = p.l.done[rank], 1 // that of the launch before the first
-	for i := range p.ring[1:] {
-		if err == nil {
-			p.ring[1+i].done, err = d.NewEvent(false)
-		}
+	if err == nil {
+		err = errors.Join(p.exchanges.open(d), p.posts.chain.open(d))
+	}
+	if err == nil { // there is no launch before the first, so its event can be any
+		err = d.DestroyEvent(p.l.done[rank])
+		p.l.done[rank] = p.exchanges.ring[maxAhead-1].done
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("gpu: memory for traffic between GPUs of several processes: %w", err), p.Close())
@@ -86,8 +75,8 @@ func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
 	return p, nil
 }
 
-// StageBytes is how long the memory is that Export gives.
-const StageBytes = stageBytes
+// Bytes is how long the memory is that Export gives: a stage, and behind it memory for messages.
+func (p *Part) Bytes() int64 { return stageBytes + cuda.MessageBytes(len(p.calls)) }
 
 // Export returns a new descriptor of the rank's stage, which the caller closes, and has the proof, of 16 bytes, stored there.
 func (p *Part) Export(proof [16]byte) (fd int, err error) {
@@ -105,7 +94,7 @@ func (p *Part) Import(rank, fd int, proof [16]byte) error {
 	if rank < 0 || rank >= len(p.calls) || rank == p.rank || p.l.at[rank] != nil {
 		return fmt.Errorf("gpu: rank %d of %d imports the stage of rank %d: %w", p.rank, len(p.calls), rank, kernels.ErrInvalid)
 	}
-	m, err := p.d.Import(fd, stageBytes)
+	m, err := p.d.Import(fd, p.Bytes())
 	if err != nil {
 		return err
 	}
@@ -218,59 +207,23 @@ func (c *Call) name() uint32 {
 
 // launch queues what was written, once the GPU is not too far behind. The lock is held.
 func (p *Part) launch(number uint64) error {
-	l, q := p.l, &p.ring[p.turn%len(p.ring)]
-	for pause := 10 * time.Microsecond; p.turn-p.sure >= len(p.ring); pause = min(2*pause, time.Millisecond) {
-		// A look takes as long as a third of a launch, so it is for half of the ring, if that is done.
-		for _, ahead := range []int{len(p.ring) / 2, 0} {
-			done, err := p.d.Happened(p.ring[(p.sure+ahead)%len(p.ring)].done)
-			if err != nil {
-				return err
-			}
-			if done {
-				p.sure += ahead + 1
-				break
-			}
-		}
-		if p.turn-p.sure < len(p.ring) {
-			break
-		}
-		if why := p.reason.Load(); why != nil {
-			return *why
-		}
-		time.Sleep(pause)
-	}
-	if why := p.reason.Load(); why != nil {
-		return *why
+	l, q := p.l, &p.exchanges
+	event, err := q.room(&p.reason)
+	if err != nil {
+		return err
 	}
 	before := l.done[p.rank]
-	l.next[p.rank] = q.done
+	l.next[p.rank] = event
 	if err := l.launch(byLines); err != nil || l.done[p.rank] == before { // captured
 		return err
 	}
-	p.seen.Lock()
-	q.number = number
-	p.turn++
-	p.seen.Unlock()
+	q.took(number)
 	return nil
 }
 
-// Behind is the number of the oldest call that is not done, or 0: of the last launches that no graph holds. It does not wait. An error is the
+// Behind is the number of the oldest collective that is not done, or 0: of the last launches that no graph holds. It does not wait. An error is the
 // GPU's, which does nothing any more.
-func (p *Part) Behind() (number uint64, err error) {
-	p.seen.Lock()
-	defer p.seen.Unlock()
-	for i := range p.ring {
-		q := &p.ring[(p.turn+i)%len(p.ring)]
-		if q.number == 0 {
-			continue
-		}
-		if done, err := p.d.Happened(q.done); !done || err != nil {
-			return q.number, err
-		}
-		q.number = 0
-	}
-	return 0, nil
-}
+func (p *Part) Behind() (number uint64, err error) { return p.exchanges.behind() }
 
 // Begun returns how many exchanges with each rank the GPU has begun, and how many it is through with, of those in graphs, too. It asks nobody: the
 // GPU has said so. After Close it is ErrClosed.
@@ -320,15 +273,9 @@ func (p *Part) Close() (err error) {
 	p.look.Lock()
 	p.gone = true
 	p.look.Unlock()
-	p.seen.Lock()
-	defer p.seen.Unlock()
-	p.l.done[p.rank] = 0 // it is in the ring
-	err = p.l.close()
-	for i := range p.ring {
-		if e := p.ring[i].done; e != 0 {
-			err = errors.Join(err, p.d.DestroyEvent(e))
-		}
-		p.ring[i] = queued{}
+	if p.exchanges.has(p.l.done[p.rank]) {
+		p.l.done[p.rank] = 0
 	}
-	return err
+	err = p.l.close()
+	return errors.Join(err, p.exchanges.close(), p.posts.close())
 }

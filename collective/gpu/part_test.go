@@ -247,9 +247,9 @@ func TestPartsAbortTheFull(t *testing.T) {
 		ended <- err
 	}()
 	require.Eventually(t, func() bool {
-		parts[0].seen.Lock()
-		defer parts[0].seen.Unlock()
-		return parts[0].turn == 1+maxAhead
+		parts[0].exchanges.seen.Lock()
+		defer parts[0].exchanges.seen.Unlock()
+		return parts[0].exchanges.turn == maxAhead
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
 		begun, over, err := parts[0].Begun()

@@ -22,13 +22,17 @@ const (
 	proofAt    = cuda.StageRows - 128 // where a stage has what Import looks for
 )
 
-// newStage makes one of which so many bytes are zero once the stream has come so far.
-func newStage(d *cuda.Device, on cuda.Stream, zero int64) (stage, error) {
-	m, err := d.Alloc(stageBytes)
+// newStage makes one of so many bytes, of which the first ones, and those from stageBytes on, are zero once the stream has come so far.
+func newStage(d *cuda.Device, on cuda.Stream, bytes, zero int64) (stage, error) {
+	m, err := d.Alloc(bytes)
 	if err != nil {
 		return stage{}, err
 	}
-	return stage{m, d}, d.Fill(on, m.Ptr, 0, zero)
+	err = d.Fill(on, m.Ptr, 0, zero)
+	if rest := bytes - stageBytes; err == nil && rest > 0 {
+		err = d.Fill(on, unsafe.Add(m.Ptr, stageBytes), 0, rest)
+	}
+	return stage{m, d}, err
 }
 
 func (s *stage) free() error {

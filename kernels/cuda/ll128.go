@@ -26,8 +26,9 @@ func RowBytes(payload int64) int64 {
 }
 
 const (
-	groupBytes = 1024
-	groupPacks = 60
+	groupBytes   = 1024
+	groupPacks   = 60
+	groupPayload = groupPacks * 16
 )
 
 // A Row is a place of lines in a stage, for traffic between its site and the one given.

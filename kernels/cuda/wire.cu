@@ -1,4 +1,5 @@
 // The kernels for traffic between GPUs. They wait for each other's launches: which run at once is the host's affair.
+#include "messages.h"
 #include "push.h"
 
 // Blocks of a push and of an exchange have a multiprocessor's registers, so that much is in flight; copies leave room beside them.
@@ -12,6 +13,7 @@
 
 KERNEL(gccl_ll128_bytes, LL128, WIRE_THREADS, 1, (exchange_lines<u8, Verbatim>(args)))
 KERNEL(gccl_bulk_bytes, Bulk, WIRE_THREADS, 2, bulk(args))
+KERNEL(gccl_messages_bytes, Messages, WIRE_THREADS, 1, messages(args))
 FLOATS(sum, Sum) UNSIGNED(sum, Sum)
 FLOATS(avg, Avg)
 FLOATS(prod, Prod) UNSIGNED(prod, Prod)

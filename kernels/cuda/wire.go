@@ -35,6 +35,7 @@ type WireKernel uint8
 const (
 	ll128Bytes WireKernel = iota
 	bulkBytes
+	messagesBytes
 	numWireBytes
 )
 
@@ -75,7 +76,7 @@ func (k WireKernel) exchanges() bool {
 
 func (k WireKernel) name() string {
 	if k < numWireBytes {
-		return [...]string{"gccl_ll128_bytes", "gccl_bulk_bytes"}[k]
+		return [...]string{"gccl_ll128_bytes", "gccl_bulk_bytes", "gccl_messages_bytes"}[k]
 	}
 	name, role := k.fold().name(), "gccl_ll128_"
 	if (k-numWireBytes)%2 == 1 {

@@ -36,7 +36,7 @@ enum {
 static_assert((int)DEAD_AT + 4 <= ROWS_AT);
 
 // An LL128 group is what a warp stores at once: 8 lines of 128 bytes, each with 8 bytes of flag at its end, which hold 60 packs.
-enum { GROUP_BYTES = 1024, GROUP_PACKS = 60 };
+enum { GROUP_BYTES = 1024, GROUP_PACKS = 60, GROUP_PAYLOAD = GROUP_PACKS * 16 };
 
 // An exchange is a number of passes. In a pass own is the fold of the sources. It is stored in rows of other sites and in plain places;
 // then rows are taken and folded in their order, with own where at says, and the result is stored in plain places and rows of other
@@ -94,6 +94,51 @@ struct Bulk {
 	u64 pointer[MAX_COPY_POINTERS];
 };
 
+enum {
+	MAX_MESSAGES = 158,
+	MESSAGE_LINES = 512, // of a direction's FIFO
+	MESSAGE_DEPTH = 4,   // groups of a line: a power of 2
+	MESSAGE_RING = MESSAGE_LINES * MESSAGE_DEPTH * GROUP_BYTES,
+	MESSAGES_TOLD = 8,   // more than a sender can be ahead of who takes: MESSAGE_DEPTH, for all have a group of the first line
+
+	// The layout of a site's memory for messages, in bytes. Words are of 4 bytes; where a table has a site, it is the other one.
+	SENT_AT = 0,                                              // [MAX_SITES][MESSAGE_LINES]: groups stored for it, ours
+	TAKEN_FROM_AT = SENT_AT + MAX_SITES * MESSAGE_LINES * 4,  // [MAX_SITES][MESSAGE_LINES]: groups taken that it stored, ours
+	ACKED_AT = TAKEN_FROM_AT + MAX_SITES * MESSAGE_LINES * 4, // [MAX_SITES][MESSAGE_LINES]: groups of ours that it has taken, theirs
+	NUMBER_AT = ACKED_AT + MAX_SITES * MESSAGE_LINES * 4,     // [2][MAX_SITES]: messages to it, and from it, that are over, ours
+	GONE_AT = NUMBER_AT + 2 * MAX_SITES * 4,                  // not 0 once a message of ours was ended
+	RINGS_AT = 64 << 10,                                      // of all others, in their order
+
+	// A report on a direction, for the host: messages begun, messages over, and what the last ones are.
+	OVER_AT = 4,
+	WHAT_AT = 8,
+};
+static_assert((int)GONE_AT + 4 <= RINGS_AT);
+struct Report {
+	u32 begun, over;
+	u64 what[MESSAGES_TOLD];
+};
+
+// A message, of what both ends agree on.
+struct Message {
+	u64 at, bytes, what;
+};
+// All messages to a site or from it, which so many warps take in turns, from a warp of the launch on.
+struct Direction {
+	u8 site, takes;
+	u16 first, messages, warp, warps;
+	u16 unused;
+};
+struct Messages {
+	u64 abort; // as in LL128
+	u64 report; // Reports, [2][MAX_SITES]: to a site, and from it
+	u8 me, directions;
+	u8 unused[6];
+	u64 area[MAX_SITES];
+	Direction direction[2 * MAX_SITES];
+	Message message[MAX_MESSAGES];
+};
+
 AT(LL128, mine, 24);
 AT(LL128, me, 32);
 AT(LL128, call, 40);
@@ -109,4 +154,9 @@ AT(Push, dst, 312);
 AT(Bulk, me, 72);
 AT(Bulk, copy, 80);
 AT(Bulk, pointer, 80 + 16 * MAX_COPIES);
+AT(Messages, me, 16);
+AT(Messages, area, 24);
+AT(Messages, direction, 88);
+AT(Messages, message, 280);
+static_assert(sizeof(Direction) == 12 && sizeof(Message) == 24 && sizeof(Messages) <= 4096);
 static_assert(sizeof(Copy) == 16 && sizeof(LL128) <= 4096 && sizeof(Push) <= 4096 && sizeof(Bulk) <= 4096);
