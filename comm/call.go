@@ -66,13 +66,14 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // the same, within some seconds of it. A send and a receive that wait for each other belong in one Group.
 //
 // Where all ranks are processes of one host, up to eight, each with a GPU of its own, the GPUs linked to each other, and Config.Transport is auto, a collective is a
-// kernel on each GPU that exchanges lines with the others'; who is some hundred calls ahead of the GPU waits for it. Kernels wait for each other, so
+// kernel on each GPU that exchanges lines with the others', and so are a Group's messages; who is some hundred calls ahead of the GPU waits for it. A send is done once
+// what it sends is in the receiver's FIFO of 2 MiB, or has been received. Kernels wait for each other, so
 // calls of several communicators on one stream stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be
 // queued in front of a call that waits for what is behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them, unless
 // they touch the same memory: such belong in two Groups. Each rank may capture a call in a graph of its own; replays stand in the order of the
 // communicator's other calls, and end before Close.
 //
-// Otherwise, and for messages, factors, named algorithms, averages of integers and reductions of types of 8-bit floating-point numbers, what goes between processes, or
+// Otherwise, and for factors, named algorithms, averages of integers and reductions of types of 8-bit floating-point numbers, what goes between processes, or
 // between GPUs that must not use each other's memory, goes by way of host memory. Where several ranks of this process share the GPU, and of a Group with
 // several calls of which some are longer than a MiB, the caller waits for the other ranks, so that one goroutine has to put the calls of its ranks in one Group.
 // In a capture such a call is ErrUnsupported if it is longer than 1 MiB, all ranks' blocks together, or another rank has the GPU, too; captured calls of several

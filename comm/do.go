@@ -84,10 +84,18 @@ func Group(ctx context.Context, calls ...Call) error {
 	runs := some[:0]
 	var errs []error
 	held := holdDevice(calls)
-	var proxied []Call
+	var proxied, posted []Call
 	for i := range calls {
 		if calls[i].Comm.proxy != nil && !calls[i].memory().Device.IsHost() {
 			defer calls[i].Comm.endWith(ctx)()
+		}
+		if calls[i].posts(calls[i].Comm) {
+			posted = append(posted, calls[i])
+			continue
+		}
+		if calls[i].awaits(posted) { // in the order of the Group
+			errs = append(errs, queuePosts(posted)...)
+			posted = nil
 		}
 		if calls[i].proxies() {
 			proxied = append(proxied, calls[i])
@@ -107,6 +115,7 @@ func Group(ctx context.Context, calls ...Call) error {
 		held.Release()
 	}
 	errs = append(errs, queueProxied(proxied)...)
+	errs = append(errs, queuePosts(posted)...)
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
 			errs = append(errs, err)
@@ -138,6 +147,9 @@ func (c *Comm) start(call *Call, then intent) (r *run, holds bool, err error) {
 		return r, false, argument("%v names communicator %s, but %s was asked", own, own.Comm.name(), c.name())
 	}
 	if own.crosses(c) {
+		if own.Kind.pointToPoint() {
+			return r, false, errors.Join(c.post([]Call{*own})...)
+		}
 		return r, false, c.startPart(r)
 	}
 	if c.proxy != nil && !own.memory().Device.IsHost() {

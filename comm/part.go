@@ -18,13 +18,14 @@ import (
 )
 
 // part is this rank's share of calls between processes of one host, each with a GPU of its own, that are linked: kernels store in memory which
-// the processes map of each other, and no host takes part. What it does not take the proxy does: messages, factors, named algorithms,
+// the processes map of each other, and no host takes part. What it does not take the proxy does: factors, named algorithms,
 // averages of integers, types of 8-bit floating-point numbers.
 type part struct {
 	*gpu.Part
 	order    sync.Mutex            // numbers calls and queues them
 	captured atomic.Bool           // some call stands in a graph: then calls of one number need not be one call
 	waits    atomic.Pointer[[]int] // whom calls that are queued wait for, as last seen
+	posts    atomic.Pointer[[]int] // … and messages
 
 	// Guarded by the communicator's lock: the number of the last call that no graph holds, and what the last ones were.
 	number uint64
@@ -36,12 +37,13 @@ const partCalls = 1024
 
 // partState is what a rank says of its part, and of the call that it is asked about.
 type partState struct {
-	Begun     uint64   // number of the last call that no graph holds
-	Call      *agreed  `json:",omitempty"` // asked about; nil: not called, or long ago
-	Captured  bool     `json:",omitempty"` // it has captured calls
-	Proxied   uint64   // collectives on GPU memory by way of host memory, of those that no graph holds
-	Closes    bool     `json:",omitempty"` // it is done with all its calls, and will make no more
-	Exchanges []uint32 `json:",omitempty"` // with each rank that its GPU has begun; none: the GPU does not say
+	Begun     uint64       // number of the last call that no graph holds
+	Call      *agreed      `json:",omitempty"` // asked about; nil: not called, or long ago
+	Captured  bool         `json:",omitempty"` // it has captured calls
+	Proxied   uint64       // collectives on GPU memory by way of host memory, of those that no graph holds
+	Closes    bool         `json:",omitempty"` // it is done with all its calls, and will make no more
+	Exchanges []uint32     `json:",omitempty"` // with each rank that its GPU has begun; none: the GPU does not say
+	Posts     [2]postState // messages to the rank that asks (sending), and from it
 }
 
 // partsAnyway has ranks of one process or one GPU, too, be in parts. Only tests do that.
@@ -205,14 +207,17 @@ func (c *Call) onGPU(src, dst int64) gpu.Call {
 
 // crosses reports whether the call is on GPU memory and the communicator's part takes it.
 func (c *Call) crosses(of *Comm) bool {
-	if of == nil || of.part == nil || c.memory().Device.IsHost() || c.Kind.pointToPoint() || !c.DType.Valid() || !c.RedOp.Valid() || of.family.cfg.Algorithm != "" {
+	if of == nil || of.part == nil || c.memory().Device.IsHost() || !c.DType.Valid() || !c.RedOp.Valid() || of.family.cfg.Algorithm != "" {
 		return false
+	}
+	if c.Kind.pointToPoint() {
+		return c.Peer != of.rank
 	}
 	g := c.onGPU(0, 0)
 	return of.part.Takes(&g)
 }
 
-// startPart queues a call on its stream. It waits for nobody, but where the GPU is far behind.
+// startPart queues a collective on its stream. It waits for nobody, but where the GPU is far behind.
 func (c *Comm) startPart(r *run) error {
 	call := &r.call
 	if err := c.checkShape(call); err != nil {
@@ -258,8 +263,8 @@ func (c *Comm) startPart(r *run) error {
 	return nil
 }
 
-// partState is what we say of our part, and of call number.
-func (c *Comm) partState(number uint64) *partState {
+// partState is what we say of our part to rank from, and of call number.
+func (c *Comm) partState(from int, number uint64) *partState {
 	y := c.part
 	if y == nil {
 		return nil
@@ -272,6 +277,9 @@ func (c *Comm) partState(number uint64) *partState {
 	}
 	c.mu.Unlock()
 	s.Exchanges, _, _ = y.Begun() // an error is known to who looks after our own calls
+	if to, by, err := y.Messages(); err == nil {
+		s.Posts = [2]postState{sending: stateOf(to[from]), receiving: stateOf(by[from])}
+	}
 	return s
 }
 
@@ -281,7 +289,9 @@ func (p *part) drain(c *Comm) {
 		return
 	}
 	for pause := 10 * time.Microsecond; c.reason() == nil; pause = min(2*pause, 5*time.Millisecond) {
-		if number, err := p.Behind(); number == 0 || err != nil {
+		number, err := p.Behind()
+		posting, err2 := p.Posting()
+		if number == 0 && !posting || err != nil || err2 != nil {
 			return
 		}
 		time.Sleep(pause)

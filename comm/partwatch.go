@@ -26,7 +26,7 @@ func (c *Comm) watchPart() {
 	limits := &c.family.cfg
 	every := time.NewTicker(max(min(limits.WarnAfter, limits.CallTimeout, firstLook)/4, time.Millisecond))
 	defer every.Stop()
-	w := partWatch{c: c}
+	w, posts := partWatch{c: c}, postWatch{c: c}
 	for {
 		select {
 		case <-c.broken:
@@ -36,6 +36,7 @@ func (c *Comm) watchPart() {
 			return
 		case now := <-every.C:
 			w.tick(now)
+			posts.tick(now)
 		}
 	}
 }
@@ -102,7 +103,7 @@ func (w *partWatch) still() bool {
 
 // call says which call waits.
 func (w *partWatch) call() string {
-	if s := w.c.partState(w.number); s != nil && s.Call != nil {
+	if s := w.c.partState(w.c.rank, w.number); s != nil && s.Call != nil {
 		return fmt.Sprintf("%v (call %d over links)", *s.Call, w.number)
 	}
 	return "a call in a graph"
@@ -119,7 +120,7 @@ type verdict struct {
 // ask has the other ranks say where they are. Ours has begun so many exchanges with each of them.
 func (w *partWatch) ask(begun []uint32) (v verdict) {
 	c := w.c
-	own := c.partState(w.number)
+	own := c.partState(c.rank, w.number)
 	others := slices.DeleteFunc(c.everybody(), func(r int) bool { return r == c.rank })
 	says := c.askAll(others, w.number)
 	calls := map[int]agreed{}

@@ -127,8 +127,10 @@ func (c *Comm) state(from int) rankState {
 		s.Waits = k.peers
 	}
 	if c.part != nil && len(s.Waits) == 0 {
-		if ranks := c.part.waits.Load(); ranks != nil {
-			s.Waits = *ranks
+		for _, ranks := range [2]*[]int{c.part.waits.Load(), c.part.posts.Load()} {
+			if ranks != nil {
+				s.Waits = append(s.Waits, *ranks...)
+			}
 		}
 	}
 	if m := c.making; m != nil {
@@ -156,7 +158,7 @@ func (e *entry) done() bool {
 func (c *Comm) answer(from int, question []byte) []byte {
 	s := c.state(from)
 	if len(question) == 8 {
-		s.Part = c.partState(binary.LittleEndian.Uint64(question))
+		s.Part = c.partState(from, binary.LittleEndian.Uint64(question))
 	}
 	s.Busy = append(s.Busy, c.elsewhere()...)
 	if y := c.serves.Load(); y != nil && y.awaitsStream() {

@@ -1,0 +1,125 @@
+package comm_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gccl-project/gccl/comm"
+)
+
+// TestDeviceLinksMessagesUnlike: a message whose ends are not called alike, or of which one is missing, ends with an error that names the other rank; and
+// nothing wrong has come.
+func TestDeviceLinksMessagesUnlike(t *testing.T) {
+	const ranks, n = 3, 1000
+	for name, row := range map[string]struct {
+		theirs func(w *deviceWorld) []comm.Call // rank 1's; rank 0 sends to it, and receives of it
+		closes bool
+		late   int // the one of the two that waits for what never comes
+		kind   error
+		words  string
+	}{
+		"count": {theirs: func(w *deviceWorld) []comm.Call {
+			return []comm.Call{w.message(1, comm.KindRecv, 0, w.dst[1], n+1), w.message(1, comm.KindSend, 0, w.src[1], n)}
+		}, late: 1, kind: comm.ErrMismatch, words: "(message 1 between them)"},
+		"type": {theirs: func(w *deviceWorld) []comm.Call {
+			send := w.message(1, comm.KindSend, 0, w.src[1], n)
+			send.DType++
+			return []comm.Call{w.message(1, comm.KindRecv, 0, w.dst[1], n), send}
+		}, kind: comm.ErrMismatch, words: "sent 1000"},
+		"no send":            {theirs: func(w *deviceWorld) []comm.Call { return []comm.Call{w.message(1, comm.KindRecv, 0, w.dst[1], n)} }, kind: comm.ErrTimeout, words: "send number 1"},
+		"nothing, it closes": {theirs: func(*deviceWorld) []comm.Call { return nil }, closes: true, kind: comm.ErrAborted, words: "closed the communicator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := linkedWorld(t, ranks)
+			w.fill(n+1, 1)
+			each(2, func(r int) {
+				calls := []comm.Call{w.message(0, comm.KindSend, 1, w.src[0], n), w.message(0, comm.KindRecv, 1, w.dst[0], n)}
+				if r == 1 {
+					if calls = row.theirs(w); row.closes {
+						w.comms[1].Close()
+						return
+					}
+				}
+				err := comm.Group(context.Background(), calls...)
+				if err == nil {
+					err = w.wait(r)
+				}
+				if r != row.late {
+					return // it may have done what it called before the other one is found to wait
+				}
+				if !accuses(err, row.kind, 1-r) || !strings.Contains(err.Error(), row.words) {
+					t.Errorf("rank %d: %v, want %v of rank %d with %q", r, err, row.kind, 1-r, row.words)
+				}
+			})
+		})
+	}
+}
+
+// TestDeviceLinksMessagesAnyStream: messages of one Group on several streams, among them replays of a graph, while collectives of the communicator wait on another one.
+func TestDeviceLinksMessagesAnyStream(t *testing.T) {
+	const ranks, n = 2, 300000
+	w := linkedWorld(t, ranks)
+	v := w.more(16 << 20)
+	ctx := context.Background()
+	sum := w.fill(n, 1)
+	for r := range ranks {
+		require.NoError(t, w.on(r).Wait(w.streams[r]))
+	}
+	require.NoError(t, w.comms[0].Do(ctx, w.call(0, n))) // it waits until rank 1 has got what follows
+	message := func(r int, kind comm.Kind, other bool) comm.Call {
+		m := w.message(r, kind, 1-r, w.src[r], n)
+		if kind == comm.KindRecv {
+			m.Dst = v.dst[r]
+		}
+		if m.Stream = v.streams[r]; other {
+			m.Stream = w.streams[r]
+		}
+		return m
+	}
+	g, err := w.on(0).Capture(v.streams[0], func() error {
+		return comm.Group(ctx, message(0, comm.KindSend, false), message(0, comm.KindRecv, false))
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.Launch(v.streams[0]))
+	require.NoError(t, comm.Group(ctx, message(1, comm.KindRecv, true), message(1, comm.KindSend, false)))
+	for r := range ranks {
+		require.NoError(t, w.on(r).Wait(v.streams[r]))
+	}
+	require.NoError(t, w.comms[1].Do(ctx, w.call(1, n)))
+	w.check(sum)
+	for r := range ranks {
+		require.Equal(t, w.read(1-r, w.src[1-r], n), w.read(r, v.dst[r], n))
+	}
+	require.NoError(t, errors.Join(w.comms[0].Err(), w.comms[1].Err(), g.Destroy()))
+}
+
+// TestDeviceLinksMessagesInOrder: what a message of a Group writes, another one of it that reads it comes behind.
+func TestDeviceLinksMessagesInOrder(t *testing.T) {
+	const ranks, n = 3, 5000
+	w := linkedWorld(t, ranks)
+	w.fill(n, 1)
+	first := w.read(0, w.src[0], n)
+	sum := make([]float32, n)
+	for i := range sum {
+		sum[i] = 3 * first[i]
+	}
+	each(ranks, func(r int) { // a message goes from rank to rank, and then the sum
+		var calls []comm.Call
+		if r > 0 {
+			calls = append(calls, w.message(r, comm.KindRecv, r-1, w.src[r], n))
+		}
+		if r < ranks-1 {
+			calls = append(calls, w.message(r, comm.KindSend, r+1, w.src[r], n))
+		}
+		ctx := context.Background()
+		if err := errors.Join(comm.Group(ctx, calls...), w.comms[r].Do(ctx, w.call(r, n)), w.wait(r)); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	require.False(t, t.Failed())
+	w.check(sum)
+}

@@ -1,0 +1,169 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gccl-project/gccl/collective/gpu"
+	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
+)
+
+// postState is what a rank says of messages to the rank that asks, or from it: the number of the last that its GPU has begun, and what the last ones are.
+type postState struct {
+	Begun uint32
+	What  []uint64 // message k is at (k-1) modulo its length
+}
+
+func stateOf(m cuda.MessageReport) postState { return postState{m.Begun, m.What[:]} }
+
+// find returns what message k is, if it is not forgotten.
+func (s *postState) find(k uint32) (a agreed, known bool) {
+	n := uint32(len(s.What))
+	if n == 0 || int32(s.Begun-k) < 0 || s.Begun-k >= n {
+		return a, false
+	}
+	w := s.What[(k-1)%n]
+	return agreed{Kind: KindSend, DType: kernels.DType(w >> 56), Count: int(w << 8 >> 8)}, true
+}
+
+// A postWatch looks after messages that our GPU has begun and is not through with.
+type postWatch struct {
+	c      *Comm
+	seen   [2][]cuda.MessageReport
+	since  time.Time // when they were first seen so; zero: none stands
+	look   time.Time // when it is worth a look again
+	warned time.Time
+}
+
+// standing is a message that is not through.
+type standing struct {
+	peer, lane int
+	number     uint32
+	call       agreed
+}
+
+func (w *postWatch) tick(now time.Time) {
+	c := w.c
+	to, from, err := c.part.Messages()
+	if errors.Is(err, gpu.ErrClosed) {
+		return
+	}
+	var list []standing
+	for lane, reports := range [2][]cuda.MessageReport{sending: to, receiving: from} {
+		for r, m := range reports {
+			if m.Begun != m.Over {
+				s := stateOf(m)
+				call, _ := s.find(m.Over + 1)
+				list = append(list, standing{r, lane, m.Over + 1, call})
+			}
+		}
+	}
+	if len(list) == 0 {
+		*w = postWatch{c: c}
+		c.part.posts.Store(nil)
+		return
+	}
+	if seen := [2][]cuda.MessageReport{to, from}; w.since.IsZero() || !slices.Equal(seen[0], w.seen[0]) || !slices.Equal(seen[1], w.seen[1]) {
+		*w = postWatch{c: c, seen: seen, since: now, look: now.Add(firstLook)}
+		c.part.posts.Store(nil)
+		return
+	}
+	if now.Before(w.look) {
+		return
+	}
+	limits, waited := &c.family.cfg, now.Sub(w.since)
+	w.look = now.Add(min(max(firstLook, waited/2), max(min(limits.WarnAfter, limits.CallTimeout)/2, time.Millisecond), time.Second))
+	v := w.ask(list)
+	if v.final != nil {
+		if v.after > waited {
+			w.look = now.Add(v.after - waited)
+			return
+		}
+		if to, from, err := c.part.Messages(); err == nil && slices.Equal(to, w.seen[0]) && slices.Equal(from, w.seen[1]) { // what came meanwhile counts
+			c.fail(v.final)
+		}
+		return
+	}
+	c.part.posts.Store(&v.ranks)
+	words := fmt.Sprintf("waited %v for ranks %v: %s", waited.Round(time.Millisecond), v.ranks, v.words)
+	switch {
+	case waited >= limits.CallTimeout:
+		c.fail(&cause{class: "timeout", ranks: v.ranks, text: fmt.Sprintf("%s of rank %d on %v %s", list[0].name(), c.rank, c.family.device, words), from: -1})
+	case waited >= limits.WarnAfter && now.Sub(w.warned) >= limits.WarnAfter:
+		w.warned = now
+		c.family.log.Warn("a queued message waits", "comm", c.name(), "call", list[0].name(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
+	}
+}
+
+// name says which message it is.
+func (s *standing) name() string {
+	return fmt.Sprintf("%s of %d %v (peer %d, message %d between them over links)", [2]string{sending: "send", receiving: "recv"}[s.lane], s.call.Count, s.call.DType, s.peer, s.number)
+}
+
+// ask has the peers of messages that stand say where they are.
+func (w *postWatch) ask(list []standing) (v verdict) {
+	c := w.c
+	var peers, left, waiting []int
+	for _, s := range list {
+		if !slices.Contains(peers, s.peer) {
+			peers = append(peers, s.peer)
+		}
+	}
+	says := c.askAll(peers, 0)
+	why := map[int]string{}
+	for _, s := range list {
+		r, t := s.peer, says[s.peer]
+		switch {
+		case t.left, t.state != nil && t.state.Part != nil && t.state.Part.Closes:
+			left = append(left, r)
+			continue
+		case t.dead != "":
+			v.final = &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}
+			return v
+		case t.err != nil:
+			why[r] = fmt.Sprintf("rank %d does not answer: %v", r, t.err)
+			continue
+		case t.state.Part == nil:
+			why[r] = fmt.Sprintf("rank %d is about to close", r)
+			continue
+		}
+		theirs := &t.state.Part.Posts[1-s.lane]
+		if other, known := theirs.find(s.number); known && other != s.call {
+			v.final = &cause{class: "mismatch", ranks: []int{r}, text: pairWords(r, other, c.rank, s.call, s.lane, uint64(s.number)), from: -1}
+			return v
+		}
+		if int32(theirs.Begun-s.number) >= 0 {
+			continue
+		}
+		why[r] = fmt.Sprintf("rank %d's GPU has not begun %s number %d with us, its last is %d: it was not called, or its stream does not come to it", r, [2]string{"send", "recv"}[1-s.lane], s.number, theirs.Begun)
+		if len(t.state.Busy) > 0 {
+			why[r] += "; it is in " + strings.Join(t.state.Busy, " and in ")
+		}
+		if slices.ContainsFunc(t.state.Waits, func(o int) bool { return o != c.rank }) {
+			waiting = append(waiting, r)
+		}
+	}
+	v.ranks, v.words = peers, "all of them are in it, too"
+	if len(why) > 0 {
+		v.ranks = nil
+		var texts []string
+		for _, r := range peers {
+			if why[r] != "" {
+				texts = append(texts, why[r])
+				v.ranks = append(v.ranks, r)
+			}
+		}
+		v.words = strings.Join(texts, "; ")
+		if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
+			v.ranks = blamed
+		}
+	} else if len(left) > 0 {
+		v.final = &cause{class: "peer gone", ranks: slices.Compact(left), text: fmt.Sprintf("ranks %v closed the communicator before they made their end of a message", left), from: -1}
+		v.after = unmet
+	}
+	return v
+}
