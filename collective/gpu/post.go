@@ -58,7 +58,7 @@ func (p *Part) Post(list []Message) error {
 		}
 	}
 	for first := true; len(x.list) > 0; first = false {
-		x.wire.Reset(p.rank, x.areas, p.l.abort(), unsafe.Add(p.l.words.Device, postReportAt), p.l.blocks)
+		x.wire.Reset(p.rank, p.l.at[p.rank], x.areas, p.l.abort(), unsafe.Add(p.l.words.Device, postReportAt), p.l.blocks)
 		x.list = x.write(x.list)
 		if err := p.post(list); err != nil {
 			if err = fmt.Errorf("gpu: messages of rank %d: %w", p.rank, err); !first { // others wait for the rest

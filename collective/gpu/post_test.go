@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
 	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
@@ -198,4 +199,39 @@ func TestPartsPostInGraphs(t *testing.T) {
 	}
 	g.waitAll()
 	require.NoError(t, graph.Destroy())
+}
+
+// What is behind a message that was ended, or a message behind an exchange that was, gives nobody what has not come.
+func TestPartsPostAbortSpoilsNothing(t *testing.T) {
+	for _, first := range []string{"message", "exchange"} {
+		g := newRigOn(t, several(t, 2, 2), 1<<20)
+		parts := partsOn(t, g.devices)
+		sum := func(r int) {
+			call := Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000, Src: g.src[r].Ptr, Dst: g.src[r].Ptr, Stream: g.streams[r]}
+			require.NoError(t, parts[r].Queue(&call, 1))
+		}
+		post := func(r int, send bool) {
+			require.NoError(t, parts[r].Post([]Message{{Send: send, Rank: r, Peer: 1 - r, Ptr: g.src[r].Ptr, DType: kernels.Float32, Count: 1000, Stream: g.streams[r]}}))
+		}
+		if first == "message" {
+			post(1, false)
+			sum(1)
+			sum(0)
+		} else {
+			sum(1)
+			post(1, true)
+			post(0, false)
+		}
+		time.Sleep(20 * time.Millisecond)
+		parts[1].Abort(errors.New("rank 1 fails"))
+		require.NoError(t, g.devices[1].Wait(g.streams[1]))
+		time.Sleep(50 * time.Millisecond)
+		number, err := parts[0].Behind()
+		require.NoError(t, err)
+		posting, err := parts[0].Posting()
+		require.NoError(t, err)
+		require.True(t, number != 0 || posting, "%s: rank 0 has got something", first)
+		parts[0].Abort(errors.New("now it has heard"))
+		g.waitAll()
+	}
 }

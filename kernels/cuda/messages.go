@@ -29,13 +29,13 @@ type directionArgs struct {
 }
 
 type messagesArgs struct {
-	abort, report  uint64
-	me, directions uint8
-	_              [6]uint8
-	area           [MaxSites]uint64
-	direction      [2 * MaxSites]directionArgs
-	message        [maxMessages]messageArgs
-	_              [4096 - 280 - 24*maxMessages]byte
+	abort, report, stage uint64
+	me, directions       uint8
+	_                    [6]uint8
+	area                 [MaxSites]uint64
+	direction            [2 * MaxSites]directionArgs
+	message              [maxMessages]messageArgs
+	_                    [4096 - 288 - 24*maxMessages]byte
 }
 
 // MaxMessages is the most of a launch.
@@ -44,10 +44,10 @@ const MaxMessages = 158
 // MessageBytes is a site's memory for messages, of so many sites. It is zero at first, and the kernels' own.
 func MessageBytes(sites int) int64 { return messageRings + int64(sites-1)*messageRing }
 
-// Reset empties it. areas are the sites' memory for messages; report is MessageReports bytes of the host's.
-func (x *Messages) Reset(me int, areas []unsafe.Pointer, abort, report unsafe.Pointer, blocks int) {
+// Reset empties it. stage is the site's own for exchanges, areas are the sites' memory for messages; report is MessageReports bytes of the host's.
+func (x *Messages) Reset(me int, stage unsafe.Pointer, areas []unsafe.Pointer, abort, report unsafe.Pointer, blocks int) {
 	a := &x.args
-	a.abort, a.report, a.me, a.directions = uint64(uintptr(abort)), uint64(uintptr(report)), uint8(me), 0
+	a.abort, a.report, a.stage, a.me, a.directions = uint64(uintptr(abort)), uint64(uintptr(report)), uint64(uintptr(stage)), uint8(me), 0
 	for i, p := range areas {
 		a.area[i] = uint64(uintptr(p))
 	}

@@ -118,7 +118,7 @@ DEVICE void messages(const Messages &a) {
 	const u64 mine = a.area[a.me], number = mine + NUMBER_AT + (d.takes * MAX_SITES + d.site) * 4;
 	const u64 counts = mine + (d.takes ? TAKEN_FROM_AT : SENT_AT) + d.site * MESSAGE_LINES * 4;
 	u32 at = warp - d.warp;
-	const u32 words = get<u32>(lane == 0 ? mine + GONE_AT : lane == 1 ? number : counts + 4 * at), counted = shuffle(words, 1);
+	const u32 words = get<u32>(lane == 0 ? a.stage + DEAD_AT : lane == 1 ? number : counts + 4 * at), counted = shuffle(words, 1);
 	u32 count = shuffle(words, 2);
 	if (shuffle(words, 0)) return; // what stands behind may read what has not come
 	const u64 report = a.report + (d.takes * MAX_SITES + d.site) * sizeof(Report);
@@ -144,6 +144,6 @@ DEVICE void messages(const Messages &a) {
 		}
 		if (tells && there) store_relaxed(report + OVER_AT, counted + i + 1);
 	}
-	if (!there && lane == 0) store_relaxed(mine + GONE_AT, 1);
+	if (!there && lane == 0) store_relaxed(a.stage + DEAD_AT, ENDED_EARLY);
 	if (there && tells) set<u32>(number, counted + d.messages);
 }

@@ -29,7 +29,7 @@ enum {
 	TAKEN_AT = PUSHED_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_SITES][MAX_STRIPES]: chunks that we took, ours
 	ENDED_AT = TAKEN_AT + MAX_SITES * MAX_STRIPES * 4, // [MAX_STRIPES]: pushes that we ended, ours
 	ACK_AT = ENDED_AT + MAX_STRIPES * 4,              // [MAX_SITES]: the exchange that a site has begun, theirs
-	DEAD_AT = ACK_AT + MAX_SITES * 4,                 // ENDED_EARLY once an exchange of ours was ended
+	DEAD_AT = ACK_AT + MAX_SITES * 4,                 // ENDED_EARLY once an exchange or a message of ours was ended
 	REPORT_OVER = 64,                                 // of a report: exchanges begun are before it, those that our first warp is through with behind
 	ROWS_AT = 64 << 10,                               // of lines, then of FIFO slots
 };
@@ -106,14 +106,13 @@ enum {
 	TAKEN_FROM_AT = SENT_AT + MAX_SITES * MESSAGE_LINES * 4,  // [MAX_SITES][MESSAGE_LINES]: groups taken that it stored, ours
 	ACKED_AT = TAKEN_FROM_AT + MAX_SITES * MESSAGE_LINES * 4, // [MAX_SITES][MESSAGE_LINES]: groups of ours that it has taken, theirs
 	NUMBER_AT = ACKED_AT + MAX_SITES * MESSAGE_LINES * 4,     // [2][MAX_SITES]: messages to it, and from it, that are over, ours
-	GONE_AT = NUMBER_AT + 2 * MAX_SITES * 4,                  // not 0 once a message of ours was ended
 	RINGS_AT = 64 << 10,                                      // of all others, in their order
 
 	// A report on a direction, for the host: messages begun, messages over, and what the last ones are.
 	OVER_AT = 4,
 	WHAT_AT = 8,
 };
-static_assert((int)GONE_AT + 4 <= RINGS_AT);
+static_assert(NUMBER_AT + 2 * (int)MAX_SITES * 4 <= RINGS_AT);
 struct Report {
 	u32 begun, over;
 	u64 what[MESSAGES_TOLD];
@@ -132,6 +131,7 @@ struct Direction {
 struct Messages {
 	u64 abort; // as in LL128
 	u64 report; // Reports, [2][MAX_SITES]: to a site, and from it
+	u64 stage;  // ours: what is ended here, and what is ended there, ends what is behind in both
 	u8 me, directions;
 	u8 unused[6];
 	u64 area[MAX_SITES];
@@ -154,9 +154,9 @@ AT(Push, dst, 312);
 AT(Bulk, me, 72);
 AT(Bulk, copy, 80);
 AT(Bulk, pointer, 80 + 16 * MAX_COPIES);
-AT(Messages, me, 16);
-AT(Messages, area, 24);
-AT(Messages, direction, 88);
-AT(Messages, message, 280);
+AT(Messages, me, 24);
+AT(Messages, area, 32);
+AT(Messages, direction, 96);
+AT(Messages, message, 288);
 static_assert(sizeof(Direction) == 12 && sizeof(Message) == 24 && sizeof(Messages) <= 4096);
 static_assert(sizeof(Copy) == 16 && sizeof(LL128) <= 4096 && sizeof(Push) <= 4096 && sizeof(Bulk) <= 4096);
