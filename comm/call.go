@@ -66,8 +66,9 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // the same, within some seconds of it. A send and a receive that wait for each other belong in one Group.
 //
 // Where all ranks are processes of one host, up to eight, each with a GPU of its own, the GPUs linked to each other, and Config.Transport is auto, a collective is a
-// kernel on each GPU that exchanges lines with the others', and so are a Group's messages; who is some hundred calls ahead of the GPU waits for it. A send is done once
-// what it sends is in the receiver's FIFO of 2 MiB, or has been received. Kernels wait for each other, so
+// kernel on each GPU that exchanges lines with the others', and so are a Group's messages, of which those of one communicator go on at once, whatever ranks group; but of more than 158 as many of each
+// direction as there is room for, and ranks have to group such alike. Who is some hundred calls ahead of the GPU waits for it. A send is done once
+// the receiver has it in its FIFO, of four messages and 2 MiB, or received it. Kernels wait for each other, so
 // calls of several communicators on one stream stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be
 // queued in front of a call that waits for what is behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them, unless
 // they touch the same memory: such belong in two Groups. Each rank may capture a call in a graph of its own; replays stand in the order of the
@@ -93,6 +94,7 @@ type Call struct {
 	Stream    cuda.Stream // a CUstream of the device's primary context; zero: the default stream. Not used for host memory
 	Algorithm string      // a name of collective.Catalog; empty: Config.Algorithm, and if that is empty the tuner's choice
 
+	place int // in a Group, from 1 on
 	whole int // Count of the call on GPU memory that this is a proxy's piece of; 0: none
 }
 

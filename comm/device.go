@@ -150,7 +150,7 @@ func (c *Comm) leaveGPU() (err error) {
 
 // memory is the part of a call's memory that says where it is.
 func (c *Call) memory() *kernels.Mem {
-	if c.Src.Device.IsHost() {
+	if c.Kind == KindRecv || c.Kind != KindSend && c.Src.Device.IsHost() {
 		return &c.Dst
 	}
 	return &c.Src

@@ -85,25 +85,34 @@ func Group(ctx context.Context, calls ...Call) error {
 	var errs []error
 	held := holdDevice(calls)
 	var proxied, posted []Call
+	order := orderOf(calls)
 	for i := range calls {
 		if calls[i].Comm.proxy != nil && !calls[i].memory().Device.IsHost() {
 			defer calls[i].Comm.endWith(ctx)()
 		}
-		if calls[i].posts(calls[i].Comm) {
-			posted = append(posted, calls[i])
+		call := calls[i]
+		call.place = i + 1
+		if call.posts(call.Comm) {
+			posted = append(posted, call)
 			continue
 		}
-		if calls[i].awaits(posted) { // in the order of the Group
-			errs = append(errs, queuePosts(posted)...)
-			posted = nil
+		if call.awaits(posted) { // in the order of the Group, and so what those messages await
+			var now, sums []Call
+			now, posted = ahead(posted, call)
+			sums, proxied = ahead(proxied, now...)
+			errs = append(append(errs, order.queueProxied(sums)...), order.queuePosts(now)...)
 		}
-		if calls[i].proxies() {
-			proxied = append(proxied, calls[i])
+		if call.proxies() {
+			proxied = append(proxied, call)
 			continue
 		}
-		first, rest := calls[i].behind(proxied)
-		errs = append(errs, queueProxied(first)...)
+		first, rest := call.behind(proxied)
+		errs = append(errs, order.queueProxied(first)...)
 		proxied = rest
+		if err := order.follow(&call); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {
 			errs = append(errs, err)
@@ -114,8 +123,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	if held != nil {
 		held.Release()
 	}
-	errs = append(errs, queueProxied(proxied)...)
-	errs = append(errs, queuePosts(posted)...)
+	errs = append(append(errs, order.queueProxied(proxied)...), order.queuePosts(posted)...)
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
 			errs = append(errs, err)

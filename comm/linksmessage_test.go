@@ -5,10 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/kernels"
 )
 
 // TestDeviceLinksMessagesUnlike: a message whose ends are not called alike, or of which one is missing, ends with an error that names the other rank; and
@@ -122,4 +124,105 @@ func TestDeviceLinksMessagesInOrder(t *testing.T) {
 	})
 	require.False(t, t.Failed())
 	w.check(sum)
+}
+
+// TestDeviceLinksMessagesBehind: a message stands behind the call of its Group that makes what it sends, on any stream, whichever way that goes, and before
+// what overwrites it.
+func TestDeviceLinksMessagesBehind(t *testing.T) {
+	const ranks, n = 2, 1000
+	for _, algorithm := range []string{"ring", ""} { // by host memory, over links
+		for _, stream := range []bool{false, true} {
+			for _, over := range []bool{false, true} {
+				if stream && over {
+					continue // rank 1's receive is queued behind the call that overwrites
+				}
+				w := linkedWorld(t, ranks)
+				v := w.more(16 << 20)
+				sum := w.fill(n, 1)
+				for r := range ranks {
+					require.NoError(t, w.on(r).Wait(w.streams[r]))
+				}
+				each(ranks, func(r int) {
+					ctx := context.Background()
+					made, next := w.call(r, n), w.call(r, n)
+					made.Algorithm = algorithm
+					if next.Src = v.src[r]; r == 1 {
+						next.Dst = v.src[1]
+					}
+					var err error
+					if r == 0 {
+						calls := []comm.Call{made, w.message(0, comm.KindSend, 1, w.dst[0], n), next}
+						if stream {
+							calls[1].Stream = v.streams[0]
+						}
+						if !over {
+							calls = calls[:2]
+						}
+						err = comm.Group(ctx, calls...)
+					} else {
+						time.Sleep(50 * time.Millisecond) // rank 0 waits so long
+						err = errors.Join(w.comms[1].Do(ctx, made), w.comms[1].Do(ctx, w.message(1, comm.KindRecv, 0, v.dst[1], n)))
+						if over {
+							err = errors.Join(err, w.comms[1].Do(ctx, next))
+						}
+					}
+					if err = errors.Join(err, w.wait(r)); err != nil {
+						t.Errorf("rank %d: %v", r, err)
+					}
+				})
+				require.False(t, t.Failed(), "%q, another stream %v, overwritten %v", algorithm, stream, over)
+				require.Equal(t, sum, w.read(1, v.dst[1], n), "%q, another stream %v, overwritten %v", algorithm, stream, over)
+			}
+		}
+	}
+}
+
+// TestDeviceLinksMessagesOfSeveral: a Group's messages of several communicators, more than fits in FIFOs, named in different orders.
+func TestDeviceLinksMessagesOfSeveral(t *testing.T) {
+	const ranks, n = 2, 1 << 20
+	w := linkedWorld(t, ranks)
+	v := w.more(16 << 20)
+	split := w.split()
+	w.fill(n, 1)
+	each(ranks, func(r int) {
+		a := w.message(r, [2]comm.Kind{comm.KindSend, comm.KindRecv}[r], 1-r, v.dst[r], n)
+		b := w.message(r, [2]comm.Kind{comm.KindRecv, comm.KindSend}[r], 1-r, w.src[r], n)
+		b.Comm = split[r]
+		calls := []comm.Call{a, b}
+		if r == 1 {
+			calls = []comm.Call{b, a}
+		}
+		if err := errors.Join(comm.Group(context.Background(), calls...), w.wait(r), split[r].Err()); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	})
+	require.Equal(t, w.read(0, w.src[0], n), w.read(1, w.src[1], n))
+}
+
+// TestDeviceLinksMessagesRefused: what cannot be queued is said, nothing of its Group is, and the communicator goes on.
+func TestDeviceLinksMessagesRefused(t *testing.T) {
+	const n = 10
+	w := linkedWorld(t, 2)
+	v := w.more(1 << 20)
+	w.fill(n, 1)
+	ctx := context.Background()
+	plain := w.message(0, comm.KindSend, 1, w.src[0], n)
+	captured, far, none := plain, plain, plain
+	captured.Stream, far.Peer, none.Src = v.streams[0], 2, kernels.Mem{}
+	g, err := w.on(0).Capture(v.streams[0], func() error {
+		err := comm.Group(ctx, plain, captured, captured)
+		if got := strings.Count(err.Error(), "captured in a graph"); got != 2 || !errors.Is(err, comm.ErrUnsupported) {
+			t.Errorf("%v, want both refused", err)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.Destroy())
+	for _, bad := range []comm.Call{far, none} {
+		require.ErrorIs(t, comm.Group(ctx, bad, plain), comm.ErrArgument)
+	}
+	require.NoError(t, w.comms[0].Do(ctx, plain))
+	require.NoError(t, w.comms[1].Do(ctx, w.message(1, comm.KindRecv, 0, w.dst[1], n)))
+	require.NoError(t, errors.Join(w.wait(0), w.wait(1)))
+	require.Equal(t, w.read(0, w.src[0], n), w.read(1, w.dst[1], n))
 }

@@ -1,7 +1,9 @@
 package comm
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/gccl-project/gccl/collective/gpu"
 )
@@ -11,8 +13,9 @@ func (c *Call) posts(of *Comm) bool { return c.Kind.pointToPoint() && c.crosses(
 
 // queuePosts queues messages over links: those of a communicator together, but for such as touch what an earlier one writes, or the other way round,
 // which come behind.
-func queuePosts(calls []Call) (errs []error) {
-	for len(calls) > 0 {
+// Messages of communicators stand in an order that all ranks know, for on one stream they wait for each other.
+func (g groupOrder) queuePosts(calls []Call) (errs []error) {
+	for len(calls) > 0 && len(errs) == 0 {
 		n := 1
 		for n < len(calls) && !calls[n].awaits(calls[:n]) {
 			n++
@@ -20,11 +23,16 @@ func queuePosts(calls []Call) (errs []error) {
 		var comms []*Comm
 		lists := map[*Comm][]Call{}
 		for _, call := range calls[:n] {
+			if err := g.follow(&call); err != nil {
+				errs = append(errs, err)
+				continue
+			}
 			if lists[call.Comm] == nil {
 				comms = append(comms, call.Comm)
 			}
 			lists[call.Comm] = append(lists[call.Comm], call)
 		}
+		slices.SortFunc(comms, func(a, b *Comm) int { return cmp.Compare(a.id, b.id) })
 		for _, c := range comms {
 			errs = append(errs, c.post(lists[c])...)
 		}
@@ -46,7 +54,9 @@ func (c *Comm) post(calls []Call) (errs []error) {
 			if graph, err = c.family.device.Capturing(call.Stream); err == nil && len(list) > 0 && graph != captured {
 				err = fmt.Errorf("comm %s: %v is captured in a graph or other messages of its group are, not both: %w", c.name(), call, ErrUnsupported)
 			}
-			captured = graph
+			if err == nil {
+				captured = graph
+			}
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -54,7 +64,7 @@ func (c *Comm) post(calls []Call) (errs []error) {
 		}
 		list, bytes = append(list, m), append(bytes, n)
 	}
-	if len(list) == 0 {
+	if len(errs) > 0 { // what is behind it in its direction would be taken for it
 		return errs
 	}
 	c.mu.Lock()

@@ -48,6 +48,10 @@ type standing struct {
 
 func (w *postWatch) tick(now time.Time) {
 	c := w.c
+	if _, err := c.part.Posting(); err != nil {
+		c.fail(fmt.Errorf("messages that are queued on %v: %w", c.family.device, err))
+		return
+	}
 	to, from, err := c.part.Messages()
 	if errors.Is(err, gpu.ErrClosed) {
 		return

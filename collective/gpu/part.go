@@ -63,7 +63,7 @@ func NewPart(rank, ranks, crowd int, d *cuda.Device) (*Part, error) {
 		err = d.Wait(p.l.side[rank]) // it is zero
 	}
 	if err == nil {
-		err = errors.Join(p.exchanges.open(d), p.posts.chain.open(d))
+		err = errors.Join(p.exchanges.open(d), p.posts.open(d))
 	}
 	if err == nil { // there is no launch before the first, so its event can be any
 		err = d.DestroyEvent(p.l.done[rank])

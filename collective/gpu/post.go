@@ -23,7 +23,8 @@ func (m *Message) order() int { return m.Peer<<1 | bit(!m.Send) }
 // posts are what a Part has for messages. The Part's lock guards it.
 type posts struct {
 	chain chain
-	done  cuda.Event // of the last launch that no graph holds,
+	again *cuda.Replays // its own: launches of one graph wait for each other
+	done  cuda.Event    // of the last launch that no graph holds,
 	last  cuda.Stream
 	join  *cuda.Join
 	many  int            // other streams that the join is for
@@ -122,7 +123,7 @@ func (p *Part) post(list []Message) error {
 	if x.done != 0 && x.last != lead {
 		waits[0] = x.done
 	}
-	captured, err := p.l.again[p.rank].LaunchWire(x.wire, lead, others, join, waits, event)
+	captured, err := x.again.LaunchWire(x.wire, lead, others, join, waits, event)
 	if err != nil || captured {
 		return err
 	}
@@ -159,6 +160,14 @@ func (p *Part) Messages() (to, from []cuda.MessageReport, err error) {
 	return to, from, nil
 }
 
+// open makes what is needed before the first message.
+func (x *posts) open(d *cuda.Device) (err error) {
+	if x.again, err = d.NewWireReplays(wireReplays); err != nil {
+		return err
+	}
+	return x.chain.open(d)
+}
+
 // close frees everything, once it is done.
 func (x *posts) close() (err error) {
 	for _, j := range append(x.old, x.join) {
@@ -167,5 +176,5 @@ func (x *posts) close() (err error) {
 		}
 	}
 	x.old, x.join = nil, nil
-	return errors.Join(err, x.chain.close())
+	return errors.Join(err, x.again.Close(), x.chain.close())
 }

@@ -16,7 +16,7 @@ const (
 	messageDepth  = 4
 	messageRing   = messageLines * messageDepth * groupBytes
 	messageRings  = 64 << 10 // where they begin in a site's memory
-	messageBlocks = 64       // so that there is room beside an exchange
+	messageBlocks = 32       // so that there is room beside exchanges: a warp for each line of a direction
 	messagesTold  = 8
 )
 

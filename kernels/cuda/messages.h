@@ -131,7 +131,7 @@ DEVICE void messages(const Messages &a) {
 		if (tells) {
 			const u64 what = report + WHAT_AT + (counted + i) % MESSAGES_TOLD * 8;
 			store_relaxed(what, (u32)m.what), store_relaxed(what + 4, (u32)(m.what >> 32));
-			store_relaxed(report, counted + i + 1);
+			store_release(report, counted + i + 1); // after what it is
 		}
 		const u32 groups = groups_of(m.bytes), lines = groups < MESSAGE_LINES ? groups : MESSAGE_LINES;
 		ROLLED
