@@ -84,34 +84,15 @@ func Group(ctx context.Context, calls ...Call) error {
 	runs := some[:0]
 	var errs []error
 	held := holdDevice(calls)
-	var proxied, posted []Call
-	order := orderOf(calls)
+	queue := deviceGroup{order: orderOf(calls)}
 	for i := range calls {
-		if calls[i].Comm.proxy != nil && !calls[i].memory().Device.IsHost() {
-			defer calls[i].Comm.endWith(ctx)()
-		}
-		call := calls[i]
-		call.place = i + 1
-		if call.posts(call.Comm) {
-			posted = append(posted, call)
-			continue
-		}
-		if call.awaits(posted) { // in the order of the Group, and so what those messages await
-			var now, sums []Call
-			now, posted = ahead(posted, call)
-			sums, proxied = ahead(proxied, now...)
-			errs = append(append(errs, order.queueProxied(sums)...), order.queuePosts(now)...)
-		}
-		if call.proxies() {
-			proxied = append(proxied, call)
-			continue
-		}
-		first, rest := call.behind(proxied)
-		errs = append(errs, order.queueProxied(first)...)
-		proxied = rest
-		if err := order.follow(&call); err != nil {
-			errs = append(errs, err)
-			continue
+		if !calls[i].memory().Device.IsHost() {
+			if calls[i].Comm.proxy != nil {
+				defer calls[i].Comm.endWith(ctx)()
+			}
+			if queue.take(calls[i], i) {
+				continue
+			}
 		}
 		r, _, err := calls[i].Comm.start(&calls[i], then)
 		if err != nil {
@@ -123,7 +104,7 @@ func Group(ctx context.Context, calls ...Call) error {
 	if held != nil {
 		held.Release()
 	}
-	errs = append(append(errs, order.queueProxied(proxied)...), order.queuePosts(posted)...)
+	errs = append(errs, queue.rest()...)
 	for _, r := range runs {
 		if err := r.finish(ctx, false); err != nil {
 			errs = append(errs, err)

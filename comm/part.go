@@ -93,7 +93,9 @@ func (c *Comm) joinPart(ctx context.Context) (why string, err error) {
 		return why, end()
 	}
 	_ = offer.Close()
+	c.mu.Lock() // others may ask already
 	c.part = &part{Part: p}
+	c.mu.Unlock()
 	c.watcher.Go(c.watchPart)
 	return "", nil
 }
@@ -265,12 +267,13 @@ func (c *Comm) startPart(r *run) error {
 
 // partState is what we say of our part to rank from, and of call number.
 func (c *Comm) partState(from int, number uint64) *partState {
+	c.mu.Lock()
 	y := c.part
 	if y == nil {
+		c.mu.Unlock()
 		return nil
 	}
 	s := &partState{Captured: y.captured.Load(), Proxied: c.proxy.collectives.Load(), Closes: c.life.Err() != nil}
-	c.mu.Lock()
 	if s.Begun = y.number; number != 0 && number <= s.Begun && s.Begun-number < partCalls {
 		call := y.calls[number%partCalls]
 		s.Call = &call

@@ -85,14 +85,7 @@ func (w *partWatch) tick(now time.Time) {
 		return
 	}
 	c.part.waits.Store(&v.ranks)
-	words := fmt.Sprintf("waited %v for ranks %v: %s", waited.Round(time.Millisecond), v.ranks, v.words)
-	switch {
-	case waited >= limits.CallTimeout:
-		c.fail(&cause{class: "timeout", ranks: v.ranks, text: fmt.Sprintf("%s of rank %d on %v %s", w.call(), c.rank, c.family.device, words), from: -1})
-	case waited >= limits.WarnAfter && now.Sub(w.warned) >= limits.WarnAfter:
-		w.warned = now
-		c.family.log.Warn("a queued call waits", "comm", c.name(), "call", w.call(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
-	}
+	v.press(c, w.call, waited, now, &w.warned)
 }
 
 // still reports whether the oldest call is what it was.
@@ -109,14 +102,6 @@ func (w *partWatch) call() string {
 	return "a call in a graph"
 }
 
-// verdict is what a look at the other ranks comes to.
-type verdict struct {
-	final error         // why the communicator fails,
-	after time.Duration // if things stand so that long
-	ranks []int         // else: those that are waited for, and why
-	words string
-}
-
 // ask has the other ranks say where they are. Ours has begun so many exchanges with each of them.
 func (w *partWatch) ask(begun []uint32) (v verdict) {
 	c := w.c
@@ -131,18 +116,15 @@ func (w *partWatch) ask(begun []uint32) (v verdict) {
 	var waiting, left, elsewhere []int
 	for _, r := range others {
 		t := says[r]
-		switch {
-		case t.left, t.state != nil && t.state.Part != nil && t.state.Part.Closes:
+		switch gone, dead, words := t.absent(r); {
+		case gone:
 			left = append(left, r)
 			continue
-		case t.dead != "":
-			v.final = &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}
+		case dead != nil:
+			v.final = dead
 			return v
-		case t.err != nil:
-			why[r] = fmt.Sprintf("rank %d does not answer: %v", r, t.err)
-			continue
-		case t.state.Part == nil:
-			why[r] = fmt.Sprintf("rank %d is about to close", r)
+		case words != "":
+			why[r] = words
 			continue
 		}
 		s := t.state.Part
@@ -167,26 +149,11 @@ func (w *partWatch) ask(begun []uint32) (v verdict) {
 		default:
 			why[r] = fmt.Sprintf("rank %d's stream does not come to it: work before it does not end", r)
 		}
-		if slices.ContainsFunc(t.state.Waits, func(o int) bool { return o != c.rank }) {
+		if t.waitsFor(c.rank) {
 			waiting = append(waiting, r)
 		}
 	}
-	v.ranks = others
-	v.words = "all of them are in a call, too, in this one or in another"
-	if len(why) > 0 {
-		v.ranks = nil
-		var texts []string
-		for _, r := range others {
-			if why[r] != "" {
-				texts = append(texts, why[r])
-				v.ranks = append(v.ranks, r)
-			}
-		}
-		v.words = strings.Join(texts, "; ")
-		if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
-			v.ranks = blamed
-		}
-	}
+	v.blame(others, why, waiting)
 	switch differ := distinct(calls); {
 	case differ:
 		v.final = convict(w.number, calls)

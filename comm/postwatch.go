@@ -93,14 +93,7 @@ func (w *postWatch) tick(now time.Time) {
 		return
 	}
 	c.part.posts.Store(&v.ranks)
-	words := fmt.Sprintf("waited %v for ranks %v: %s", waited.Round(time.Millisecond), v.ranks, v.words)
-	switch {
-	case waited >= limits.CallTimeout:
-		c.fail(&cause{class: "timeout", ranks: v.ranks, text: fmt.Sprintf("%s of rank %d on %v %s", list[0].name(), c.rank, c.family.device, words), from: -1})
-	case waited >= limits.WarnAfter && now.Sub(w.warned) >= limits.WarnAfter:
-		w.warned = now
-		c.family.log.Warn("a queued message waits", "comm", c.name(), "call", list[0].name(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
-	}
+	v.press(c, list[0].name, waited, now, &w.warned)
 }
 
 // name says which message it is.
@@ -121,18 +114,15 @@ func (w *postWatch) ask(list []standing) (v verdict) {
 	why := map[int]string{}
 	for _, s := range list {
 		r, t := s.peer, says[s.peer]
-		switch {
-		case t.left, t.state != nil && t.state.Part != nil && t.state.Part.Closes:
+		switch gone, dead, words := t.absent(r); {
+		case gone:
 			left = append(left, r)
 			continue
-		case t.dead != "":
-			v.final = &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}
+		case dead != nil:
+			v.final = dead
 			return v
-		case t.err != nil:
-			why[r] = fmt.Sprintf("rank %d does not answer: %v", r, t.err)
-			continue
-		case t.state.Part == nil:
-			why[r] = fmt.Sprintf("rank %d is about to close", r)
+		case words != "":
+			why[r] = words
 			continue
 		}
 		theirs := &t.state.Part.Posts[1-s.lane]
@@ -147,25 +137,12 @@ func (w *postWatch) ask(list []standing) (v verdict) {
 		if len(t.state.Busy) > 0 {
 			why[r] += "; it is in " + strings.Join(t.state.Busy, " and in ")
 		}
-		if slices.ContainsFunc(t.state.Waits, func(o int) bool { return o != c.rank }) {
+		if t.waitsFor(c.rank) {
 			waiting = append(waiting, r)
 		}
 	}
-	v.ranks, v.words = peers, "all of them are in it, too"
-	if len(why) > 0 {
-		v.ranks = nil
-		var texts []string
-		for _, r := range peers {
-			if why[r] != "" {
-				texts = append(texts, why[r])
-				v.ranks = append(v.ranks, r)
-			}
-		}
-		v.words = strings.Join(texts, "; ")
-		if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
-			v.ranks = blamed
-		}
-	} else if len(left) > 0 {
+	v.blame(peers, why, waiting)
+	if len(why) == 0 && len(left) > 0 {
 		v.final = &cause{class: "peer gone", ranks: slices.Compact(left), text: fmt.Sprintf("ranks %v closed the communicator before they made their end of a message", left), from: -1}
 		v.after = unmet
 	}

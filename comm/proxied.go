@@ -75,17 +75,28 @@ func (c *Call) behind(proxied []Call) (first, rest []Call) {
 	if len(proxied) == 0 || c.memory().Device.IsHost() {
 		return nil, proxied
 	}
-	for i := len(proxied) - 1; i >= 0; i-- {
-		o := proxied[i]
-		if o.Comm == c.Comm && !o.Kind.pointToPoint() || c.awaits([]Call{o}) || slices.ContainsFunc(first, func(f Call) bool { return f.awaits([]Call{o}) }) {
-			first = append(first, o)
+	return apartFrom(proxied, func(o *Call, first []Call) bool {
+		return o.Comm == c.Comm && !o.Kind.pointToPoint() || c.awaits([]Call{*o}) || o.awaitedBy(first)
+	})
+}
+
+// apartFrom takes those calls out that belong in front, from the last one on: belongs is told which of those behind do.
+func apartFrom(calls []Call, belongs func(o *Call, first []Call) bool) (first, rest []Call) {
+	for i := len(calls) - 1; i >= 0; i-- {
+		if o := &calls[i]; belongs(o, first) {
+			first = append(first, *o)
 		} else {
-			rest = append(rest, o)
+			rest = append(rest, *o)
 		}
 	}
 	slices.Reverse(first)
 	slices.Reverse(rest)
 	return first, rest
+}
+
+// awaitedBy reports whether any of others awaits the call.
+func (c *Call) awaitedBy(others []Call) bool {
+	return slices.ContainsFunc(others, func(o Call) bool { return o.awaits([]Call{*c}) })
 }
 
 // endWith has the communicator fail when the context ends before stop is called.

@@ -81,7 +81,9 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 		return err
 	}
 	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub))
+	c.mu.Lock() // others may ask already
 	c.proxy = y
+	c.mu.Unlock()
 	y.host.serves.Store(y)
 	alone := true
 	for w := range c.family.routes {

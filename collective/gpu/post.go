@@ -149,6 +149,7 @@ func (p *Part) Messages() (to, from []cuda.MessageReport, err error) {
 		at := (*cuda.MessageReport)(unsafe.Add(p.l.words.Host, postReportAt+cuda.ReportOfMessages(r, takes)))
 		m.Over = atomic.LoadUint32(&at.Over) // what is over was begun, so it is read first
 		m.Begun = atomic.LoadUint32(&at.Begun)
+		m.Moved = atomic.LoadUint32(&at.Moved)
 		for i := range at.What {
 			m.What[i] = atomic.LoadUint64(&at.What[i])
 		}

@@ -110,6 +110,8 @@ const MessageReports = 2 * MaxSites * int64(unsafe.Sizeof(MessageReport{}))
 // What[(k-1) % len(What)]. The GPU writes it.
 type MessageReport struct {
 	Begun, Over uint32
+	Moved       uint32 // something else now and then while a message goes on
+	_           uint32
 	What        [messagesTold]uint64
 }
 

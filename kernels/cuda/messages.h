@@ -56,8 +56,13 @@ DEVICE bool take_pair(const Pair &p, u32 call, bool two, Pack (*v)[2], Spin &spi
 	return true;
 }
 
+// Has the host see that a long message goes on, every few groups.
+DEVICE void tell_moved(const Pair &p, u32 line, u32 count, u64 moved) {
+	if (moved && ((count ^ p.count) & ~3u)) store_relaxed(moved, count ^ line << 16);
+}
+
 // One line of a message, of which so many groups have gone before. False if the call is to end before.
-DEVICE bool send_line(const Messages &a, const Direction &d, const Message &m, u32 line, u32 &count, Spin &spin) {
+DEVICE bool send_line(const Messages &a, const Direction &d, const Message &m, u32 line, u32 &count, Spin &spin, u64 moved) {
 	const u32 lane = thread_index() & 31;
 	const bool two = (lane & 7) != 7;
 	const u64 acked = a.area[a.me] + ACKED_AT + (d.site * MESSAGE_LINES + line) * 4, first = (two ? lane - lane / 8 : 56 + lane / 8) * 16;
@@ -79,11 +84,12 @@ DEVICE bool send_line(const Messages &a, const Direction &d, const Message &m, u
 		}
 		put_numbered(p.at[0], p.count + 1, call, two, v[0]);
 		if (p.second) put_numbered(p.at[1], p.count + 2, call, two, v[1]);
+		tell_moved(p, line, count, moved);
 	}
 	return true;
 }
 
-DEVICE bool take_line(const Messages &a, const Direction &d, const Message &m, u32 line, u32 &count, Spin &spin) {
+DEVICE bool take_line(const Messages &a, const Direction &d, const Message &m, u32 line, u32 &count, Spin &spin, u64 moved) {
 	const u32 lane = thread_index() & 31;
 	const bool two = (lane & 7) != 7;
 	const u64 acked = a.area[d.site] + ACKED_AT + (a.me * MESSAGE_LINES + line) * 4, first = (two ? lane - lane / 8 : 56 + lane / 8) * 16;
@@ -100,6 +106,7 @@ DEVICE bool take_line(const Messages &a, const Direction &d, const Message &m, u
 		store_share<u8>(m.at, s, v[0]);
 		s.at += (u64)MESSAGE_LINES * GROUP_PAYLOAD;
 		if (p.second) store_share<u8>(m.at, s, v[1]);
+		tell_moved(p, line, count, moved);
 	}
 	return true;
 }
@@ -123,6 +130,7 @@ DEVICE void messages(const Messages &a) {
 	if (shuffle(words, 0)) return; // what stands behind may read what has not come
 	const u64 report = a.report + (d.takes * MAX_SITES + d.site) * sizeof(Report);
 	const bool tells = warp == d.warp && lane == 0; // there is a first line of all messages
+	const u64 moved = tells ? report + MOVED_AT : 0;
 	Spin spin{a.abort, 0};
 	bool there = true;
 	ROLLED
@@ -137,7 +145,7 @@ DEVICE void messages(const Messages &a) {
 		ROLLED
 		for (u32 line = warp - d.warp; line < lines && there; line += d.warps) {
 			if (line != at) at = line, count = get<u32>(counts + 4 * line);
-			there = d.takes ? take_line(a, d, m, line, count, spin) : send_line(a, d, m, line, count, spin);
+			there = d.takes ? take_line(a, d, m, line, count, spin, moved) : send_line(a, d, m, line, count, spin, moved);
 			sync_warp();
 			if (lane == 0) set<u32>(counts + 4 * line, count);
 			sync_warp();
