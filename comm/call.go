@@ -66,13 +66,13 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // the same, within some seconds of it. A send and a receive that wait for each other belong in one Group.
 //
 // Where all ranks are processes of one host, up to eight, each with a GPU of its own, the GPUs linked to each other, and Config.Transport is auto, a collective is a
-// kernel on each GPU that exchanges lines with the others', and so are a Group's messages, of which those of one communicator go on at once, whatever ranks group; but of more than 158 as many of each
-// direction as there is room for, and ranks have to group such alike. Who is some hundred calls ahead of the GPU waits for it. A send is done once
-// the receiver has it in its FIFO, of four messages and 2 MiB, or received it. Kernels wait for each other, so
-// calls of several communicators on one stream stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be
-// queued in front of a call that waits for what is behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them, unless
-// they touch the same memory: such belong in two Groups. Each rank may capture a call in a graph of its own; replays stand in the order of the
-// communicator's other calls, and end before Close.
+// kernel on each GPU that exchanges lines with the others', and a Group's messages of one communicator are another, in which all go on at once; of more than 158 as
+// many of each direction as there is room for, so that ranks have to group such alike. A send is done once the receiver has it in its FIFO, of four messages and
+// 2 MiB, or has received it. Who is some hundred calls ahead of the GPU waits for it. Kernels wait for each other, so calls of several communicators on one stream
+// stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be queued in front of a call that waits for what is
+// behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them; where they touch the same memory they stand in the order of
+// the Group, too, and as others may wait for such a message elsewhere, two Groups are better. Each rank may capture a call in a graph of its own; replays stand in the
+// order of the communicator's other calls, and end before Close.
 //
 // Otherwise, and for factors, named algorithms, averages of integers and reductions of types of 8-bit floating-point numbers, what goes between processes, or
 // between GPUs that must not use each other's memory, goes by way of host memory. Where several ranks of this process share the GPU, and of a Group with

@@ -14,6 +14,11 @@ type deviceGroup struct {
 	errs    []error
 }
 
+// concerns reports whether take has anything to do: what it takes it keeps in memory that is not the caller's stack.
+func (g *deviceGroup) concerns(call *Call) bool {
+	return call.Comm.proxy != nil || len(g.proxied) > 0 || len(g.posted) > 0
+}
+
 // take queues what a Group's i-th call comes behind, and keeps the call for later, or cannot do it, unless it reports false: then the call is next.
 func (g *deviceGroup) take(call Call, i int) bool {
 	call.place = i + 1

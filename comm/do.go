@@ -90,7 +90,7 @@ func Group(ctx context.Context, calls ...Call) error {
 			if calls[i].Comm.proxy != nil {
 				defer calls[i].Comm.endWith(ctx)()
 			}
-			if queue.take(calls[i], i) {
+			if queue.concerns(&calls[i]) && queue.take(calls[i], i) {
 				continue
 			}
 		}
