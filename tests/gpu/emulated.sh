@@ -25,7 +25,7 @@ GCCL_EMULATOR_GPUS=5 run comm -test.run=DeviceProxy # each has one alone
 GCCL_EMULATOR_GPUS=5 GCCL_TEST_LINKED=1 run comm -test.run=DeviceProxy # … and all are linked
 GCCL_EMULATOR_GPUS=3 run tests/faults -test.run=OnGPU
 # More GPUs than anybody lends us, and small ones.
-GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay|TestParts$'
+GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay|TestParts$|TestPartsPost$'
 GCCL_EMULATOR_GPUS=4 run comm -test.run=SeveralGPUs
 GCCL_EMULATOR_GPUS=3 GCCL_EMULATOR_MULTIPROCESSORS=7 GCCL_EMULATOR_SEED=2 run collective/gpu -test.run='TestAcross|SeveralDevices|TooMany' -test.skip='Long|Abort|Soak|Allocate'
 "$out/example"
