@@ -69,7 +69,7 @@ func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 // kernel on each GPU that exchanges lines with the others', and a Group's messages of one communicator are another, in which all go on at once; of more than 158 as
 // many of each direction as there is room for, so that ranks have to group such alike. A send is done once the receiver has it in its FIFO, of four messages and
 // 2 MiB, or has received it. Who is some hundred calls ahead of the GPU waits for it. Kernels wait for each other, so calls of several communicators on one stream
-// stand in one order on all ranks, and so do long ones of more than four communicators at a time; nothing may be queued in front of a call that waits for what is
+// stand in one order on all ranks, and so do long ones of more than two communicators at a time, messages counted apart; nothing may be queued in front of a call that waits for what is
 // behind it on another rank. In a Group collectives stand in the order of calls, and messages behind them; where they touch the same memory they stand in the order of
 // the Group, too, and as others may wait for such a message elsewhere, two Groups are better. Each rank may capture a call in a graph of its own; replays stand in the
 // order of the communicator's other calls, and end before Close.

@@ -61,6 +61,31 @@ func TestDeviceLinksMessagesUnlike(t *testing.T) {
 	}
 }
 
+// TestDeviceLinksMessagesLeft: all that left are named, once each, whichever way their messages went.
+func TestDeviceLinksMessagesLeft(t *testing.T) {
+	const ranks, n = 3, 1 << 20 // more than a FIFO takes
+	w := linkedWorld(t, ranks)
+	v := w.more(16 << 20)
+	w.fill(n, 1)
+	each(ranks, func(r int) {
+		if r > 0 {
+			w.comms[r].Close()
+			return
+		}
+		var calls []comm.Call
+		for peer := 1; peer < ranks; peer++ {
+			calls = append(calls, w.message(0, comm.KindSend, peer, w.src[0], n), w.message(0, comm.KindRecv, peer, []*deviceWorld{w, v}[peer-1].dst[0], n))
+		}
+		err := comm.Group(context.Background(), calls...)
+		if err == nil {
+			err = w.wait(0)
+		}
+		if !accuses(err, comm.ErrAborted, 1, 2) || !strings.Contains(err.Error(), "[1 2] closed") {
+			t.Errorf("%v, want ranks 1 and 2 named", err)
+		}
+	})
+}
+
 // TestDeviceLinksMessagesAnyStream: messages of one Group on several streams, among them replays of a graph, while collectives of the communicator wait on another one.
 func TestDeviceLinksMessagesAnyStream(t *testing.T) {
 	const ranks, n = 2, 300000

@@ -112,22 +112,14 @@ func (w *partWatch) ask(begun []uint32) (v verdict) {
 	if own.Call != nil {
 		calls[c.rank] = *own.Call
 	}
-	why := map[int]string{}
-	var waiting, left, elsewhere []int
+	h := hearing{why: map[int]string{}}
+	var elsewhere []int
 	for _, r := range others {
 		t := says[r]
-		switch gone, dead, words := t.absent(r); {
-		case gone:
-			left = append(left, r)
-			continue
-		case dead != nil:
-			v.final = dead
-			return v
-		case words != "":
-			why[r] = words
+		s := h.hears(r, &t)
+		if s == nil {
 			continue
 		}
-		s := t.state.Part
 		tells := !s.Captured && !own.Captured && w.number != 0
 		switch {
 		case !tells:
@@ -138,22 +130,26 @@ func (w *partWatch) ask(begun []uint32) (v verdict) {
 		}
 		switch {
 		case len(s.Exchanges) != len(begun):
-			why[r] = fmt.Sprintf("rank %d's GPU does not say how far it is", r)
+			h.why[r] = fmt.Sprintf("rank %d's GPU does not say how far it is", r)
 		case int32(begun[r]-s.Exchanges[c.rank]) <= 0:
 			continue
 		case tells && s.Begun < w.number:
-			why[r] = fmt.Sprintf("rank %d has not called it: its last is %d", r, s.Begun)
+			h.why[r] = fmt.Sprintf("rank %d has not called it: its last is %d", r, s.Begun)
 			if len(t.state.Busy) > 0 {
-				why[r] += ", and it is in " + strings.Join(t.state.Busy, " and in ")
+				h.why[r] += ", and it is in " + strings.Join(t.state.Busy, " and in ")
 			}
 		default:
-			why[r] = fmt.Sprintf("rank %d's stream does not come to it: work before it does not end", r)
+			h.why[r] = fmt.Sprintf("rank %d's stream does not come to it: work before it does not end", r)
 		}
 		if t.waitsFor(c.rank) {
-			waiting = append(waiting, r)
+			h.waiting = append(h.waiting, r)
 		}
 	}
-	v.blame(others, why, waiting)
+	if h.dead != nil {
+		v.final = h.dead
+		return v
+	}
+	v.blame(others, &h)
 	switch differ := distinct(calls); {
 	case differ:
 		v.final = convict(w.number, calls)
@@ -162,8 +158,8 @@ func (w *partWatch) ask(begun []uint32) (v verdict) {
 		}
 	case len(elsewhere) > 0:
 		v.final = unlikeWays(c.rank, elsewhere, own.Call, c.Size())
-	case len(why) == 0 && len(left) > 0: // what they stored for us would be there
-		v.final = &cause{class: "peer gone", ranks: left, text: fmt.Sprintf("ranks %v closed the communicator before they made this call, or made another", left), from: -1}
+	case len(h.why) == 0 && len(h.left) > 0: // what they stored for us would be there
+		v.final = h.closed("this call, or made another")
 		v.after = unmet
 	}
 	return v

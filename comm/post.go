@@ -12,8 +12,7 @@ import (
 func (c *Call) posts(of *Comm) bool { return c.Kind.pointToPoint() && c.crosses(of) }
 
 // queuePosts queues messages over links: those of a communicator together, but for such as touch what an earlier one writes, or the other way round,
-// which come behind.
-// Messages of communicators stand in an order that all ranks know, for on one stream they wait for each other.
+// which come behind. Messages of communicators stand in an order that all ranks know, for on one stream they wait for each other.
 func (g groupOrder) queuePosts(calls []Call) (errs []error) {
 	for len(calls) > 0 && len(errs) == 0 {
 		n := 1

@@ -104,28 +104,21 @@ func (s *standing) name() string {
 // ask has the peers of messages that stand say where they are.
 func (w *postWatch) ask(list []standing) (v verdict) {
 	c := w.c
-	var peers, left, waiting []int
+	var peers []int
 	for _, s := range list {
 		if !slices.Contains(peers, s.peer) {
 			peers = append(peers, s.peer)
 		}
 	}
 	says := c.askAll(peers, 0)
-	why := map[int]string{}
+	h := hearing{why: map[int]string{}}
 	for _, s := range list {
 		r, t := s.peer, says[s.peer]
-		switch gone, dead, words := t.absent(r); {
-		case gone:
-			left = append(left, r)
-			continue
-		case dead != nil:
-			v.final = dead
-			return v
-		case words != "":
-			why[r] = words
+		p := h.hears(r, &t)
+		if p == nil {
 			continue
 		}
-		theirs := &t.state.Part.Posts[1-s.lane]
+		theirs := &p.Posts[1-s.lane]
 		if other, known := theirs.find(s.number); known && other != s.call {
 			v.final = &cause{class: "mismatch", ranks: []int{r}, text: pairWords(r, other, c.rank, s.call, s.lane, uint64(s.number)), from: -1}
 			return v
@@ -133,17 +126,21 @@ func (w *postWatch) ask(list []standing) (v verdict) {
 		if int32(theirs.Begun-s.number) >= 0 {
 			continue
 		}
-		why[r] = fmt.Sprintf("rank %d's GPU has not begun %s number %d with us, its last is %d: it was not called, or its stream does not come to it", r, [2]string{"send", "recv"}[1-s.lane], s.number, theirs.Begun)
+		h.why[r] = fmt.Sprintf("rank %d's GPU has not begun %s number %d with us, its last is %d: it was not called, or its stream does not come to it", r, [2]string{"send", "recv"}[1-s.lane], s.number, theirs.Begun)
 		if len(t.state.Busy) > 0 {
-			why[r] += "; it is in " + strings.Join(t.state.Busy, " and in ")
+			h.why[r] += "; it is in " + strings.Join(t.state.Busy, " and in ")
 		}
 		if t.waitsFor(c.rank) {
-			waiting = append(waiting, r)
+			h.waiting = append(h.waiting, r)
 		}
 	}
-	v.blame(peers, why, waiting)
-	if len(why) == 0 && len(left) > 0 {
-		v.final = &cause{class: "peer gone", ranks: slices.Compact(left), text: fmt.Sprintf("ranks %v closed the communicator before they made their end of a message", left), from: -1}
+	if h.dead != nil {
+		v.final = h.dead
+		return v
+	}
+	v.blame(peers, &h)
+	if len(h.why) == 0 && len(h.left) > 0 {
+		v.final = h.closed("their end of a message")
 		v.after = unmet
 	}
 	return v

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,19 +29,35 @@ func (v *verdict) press(c *Comm, call func() string, waited time.Duration, now t
 	}
 }
 
-// absent says why there is no state of rank r's part to look at, if there is none: it has left, it is dead, or words tell.
-func (t *testimony) absent(r int) (left bool, dead *cause, words string) {
+// A hearing is what other ranks' testimonies come to.
+type hearing struct {
+	why           map[int]string // what there is to say of a rank
+	left, waiting []int          // ranks that have left; those that themselves wait for others than us
+	dead          *cause         // a rank is
+}
+
+// hears takes a testimony down and returns the rank's part; nil: there is none to look at.
+func (h *hearing) hears(r int, t *testimony) *partState {
 	switch {
 	case t.left, t.state != nil && t.state.Part != nil && t.state.Part.Closes:
-		return true, nil, ""
+		h.left = append(h.left, r)
 	case t.dead != "":
-		return false, &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1}, ""
+		h.dead = cmp.Or(h.dead, &cause{class: "peer gone", ranks: []int{r}, text: t.dead, from: -1})
 	case t.err != nil:
-		return false, nil, fmt.Sprintf("rank %d does not answer: %v", r, t.err)
+		h.why[r] = fmt.Sprintf("rank %d does not answer: %v", r, t.err)
 	case t.state.Part == nil:
-		return false, nil, fmt.Sprintf("rank %d is about to close", r)
+		h.why[r] = fmt.Sprintf("rank %d is about to close", r)
+	default:
+		return t.state.Part
 	}
-	return false, nil, ""
+	return nil
+}
+
+// closed is why the communicator fails where only ranks that have left are waited for.
+func (h *hearing) closed(before string) *cause {
+	slices.Sort(h.left) // a rank may have been heard twice
+	h.left = slices.Compact(h.left)
+	return &cause{class: "peer gone", ranks: h.left, text: fmt.Sprintf("ranks %v closed the communicator before they made %s", h.left, before), from: -1}
 }
 
 // waitsFor reports whether the rank waits for others than us.
@@ -49,21 +66,21 @@ func (t *testimony) waitsFor(me int) bool {
 }
 
 // blame has those of the ranks waited for about whom there is something to say, but for those that only wait themselves, if they are not all.
-func (v *verdict) blame(ranks []int, why map[int]string, waiting []int) {
+func (v *verdict) blame(ranks []int, h *hearing) {
 	v.ranks, v.words = ranks, "all of them are in a call, too, in this one or in another"
-	if len(why) == 0 {
+	if len(h.why) == 0 {
 		return
 	}
 	v.ranks = nil
 	var texts []string
 	for _, r := range ranks {
-		if why[r] != "" {
-			texts = append(texts, why[r])
+		if h.why[r] != "" {
+			texts = append(texts, h.why[r])
 			v.ranks = append(v.ranks, r)
 		}
 	}
 	v.words = strings.Join(texts, "; ")
-	if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(waiting, r) }); len(blamed) > 0 {
+	if blamed := slices.DeleteFunc(slices.Clone(v.ranks), func(r int) bool { return slices.Contains(h.waiting, r) }); len(blamed) > 0 {
 		v.ranks = blamed
 	}
 }

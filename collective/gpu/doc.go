@@ -24,7 +24,7 @@
 // Ranks that are processes of one host, with a GPU each, have a [Part] each: it exports its stage, and maps those of the others. Only LL128 lines need nothing else
 // of other ranks, so all goes by lines, long messages in rounds, and every rank queues its own launch, as its calls come: it meets nobody on the host, and captures what it
 // likes. The lines name the call that they belong to: what differs between ranks never arrives, instead of as wrong data, and hosts find out who
-// differs. Launches are small enough for those of four communicators to run at once, whatever their order. Who is some hundred calls ahead of its GPU waits
+// differs. Launches are small enough for those of two communicators to run at once on an H200, whatever their order. Who is some hundred calls ahead of its GPU waits
 // for it. Messages have a kernel of their own ([Part.Post]): each direction of a pair is a FIFO of lines that waits for no other, so ranks may
 // group them as they like. [Part.Abort] ends what waits in vain; what a rank has got by then is right, whatever others' kernels were in when they were ended.
 //

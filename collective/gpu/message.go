@@ -25,6 +25,14 @@ func (m *Message) String() string {
 	return fmt.Sprintf("receive of %d %v by rank %d from %d", m.Count, m.DType, m.Rank, m.Peer)
 }
 
+func (m *Message) bytes() int64 { return int64(m.Count) * int64(m.DType.Size()) }
+
+// what is what both ends agree on.
+func (m *Message) what() uint64 { return uint64(m.DType)<<56 | uint64(m.Count) }
+
+// order has a launch's directions stand together.
+func (m *Message) order() int { return m.Peer<<1 | bit(!m.Send) }
+
 // way is a direction between two ranks, and which end.
 type way struct {
 	from, to int

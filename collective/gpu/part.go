@@ -39,7 +39,8 @@ type Part struct {
 	posts     posts
 }
 
-// partBlocks is the most of a launch: such of four communicators run beside each other on an H200, in whatever order their ranks queue them.
+// partBlocks is the most of a launch. A block of a long one has a multiprocessor to itself, of which an H200 has 132: such of two communicators run
+// beside each other, or one and messages, in whatever order their ranks queue them.
 const partBlocks = 64
 
 // NewPart makes the part of rank, of so many, on its device: each rank Exports its stage, and Imports those of all others, before its first call.

@@ -12,14 +12,6 @@ import (
 	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
-func (m *Message) bytes() int64 { return int64(m.Count) * int64(m.DType.Size()) }
-
-// what is what both ends agree on.
-func (m *Message) what() uint64 { return uint64(m.DType)<<56 | uint64(m.Count) }
-
-// order has a launch's directions stand together.
-func (m *Message) order() int { return m.Peer<<1 | bit(!m.Send) }
-
 // posts are what a Part has for messages. The Part's lock guards it.
 type posts struct {
 	chain chain
@@ -39,7 +31,8 @@ const postReportAt = 1024
 
 // Post queues this rank's ends of messages, which go on independently of each other but for those of one peer and direction, which follow each other, as they do from
 // call to call. A peer may have the same ones in other calls. They are done as their streams come to them: until then all streams wait. It waits
-// for no other rank, unless the GPU is far behind. Of a direction's messages some 160, divided by the directions, are under way at once.
+// for no other rank, unless the GPU is far behind. Of a direction's messages cuda.MaxMessages, divided by the directions,
+// are under way at once.
 func (p *Part) Post(list []Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

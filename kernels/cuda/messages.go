@@ -11,7 +11,6 @@ type Messages struct {
 }
 
 const (
-	maxMessages   = MaxMessages
 	messageLines  = 512
 	messageDepth  = 4
 	messageRing   = messageLines * messageDepth * groupBytes
@@ -34,8 +33,8 @@ type messagesArgs struct {
 	_                    [6]uint8
 	area                 [MaxSites]uint64
 	direction            [2 * MaxSites]directionArgs
-	message              [maxMessages]messageArgs
-	_                    [4096 - 288 - 24*maxMessages]byte
+	message              [MaxMessages]messageArgs
+	_                    [4096 - 288 - 24*MaxMessages]byte
 }
 
 // MaxMessages is the most of a launch.
@@ -44,7 +43,7 @@ const MaxMessages = 158
 // MessageBytes is a site's memory for messages, of so many sites. It is zero at first, and the kernels' own.
 func MessageBytes(sites int) int64 { return messageRings + int64(sites-1)*messageRing }
 
-// Reset empties it. stage is the site's own for exchanges, areas are the sites' memory for messages; report is MessageReports bytes of the host's.
+// Reset empties it. stage is the site's own for exchanges, areas are the sites' memory for messages; report is a MessageReport of the host's for each direction, at ReportOfMessages.
 func (x *Messages) Reset(me int, stage unsafe.Pointer, areas []unsafe.Pointer, abort, report unsafe.Pointer, blocks int) {
 	a := &x.args
 	a.abort, a.report, a.stage, a.me, a.directions = uint64(uintptr(abort)), uint64(uintptr(report)), uint64(uintptr(stage)), uint8(me), 0
@@ -62,7 +61,7 @@ func (x *Messages) Add(site int, takes bool, at unsafe.Pointer, bytes int64, wha
 	if takes {
 		way.takes = 1
 	}
-	if x.count == maxMessages {
+	if x.count == MaxMessages {
 		return false
 	}
 	if n := a.directions; n == 0 || a.direction[n-1].site != way.site || a.direction[n-1].takes != way.takes {
@@ -102,9 +101,6 @@ func (x *Messages) key(key []byte) []byte {
 	key = append(key, unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Offsetof(a.message))...)
 	return append(key, bytesOf(a.message[:x.count])...)
 }
-
-// MessageReports is the length of what a rank's GPU says of its messages, in bytes.
-const MessageReports = 2 * MaxSites * int64(unsafe.Sizeof(MessageReport{}))
 
 // A MessageReport says of a direction how many messages were begun and how many are over, and what the last ones are: message k, from 1 on, is
 // What[(k-1) % len(What)]. The GPU writes it.

@@ -58,7 +58,7 @@ func TestWireMirrorsC(t *testing.T) {
 	for name, value := range map[string]int{
 		"MAX_SITES": MaxSites, "MAX_STRIPES": MaxStripes, "LL128_WORDS": ll128Words, "LL128_ROWS": ll128Rows, "MAX_COPY_POINTERS": maxCopyPointers, "MAX_COPIES": maxCopies, "WIRE_THREADS": wireThreads, "PUSH_THREADS": pushThreads,
 		"REPORT_OVER": ReportOver, "GROUP_BYTES": groupBytes, "GROUP_PACKS": groupPacks,
-		"MAX_MESSAGES": maxMessages, "MESSAGE_LINES": messageLines, "MESSAGE_DEPTH": messageDepth, "MESSAGES_TOLD": messagesTold,
+		"MAX_MESSAGES": MaxMessages, "MESSAGE_LINES": messageLines, "MESSAGE_DEPTH": messageDepth, "MESSAGES_TOLD": messagesTold,
 	} {
 		m := regexp.MustCompile(name + ` = (\d+)`).FindSubmatch(text)
 		require.NotNil(t, m, name)
