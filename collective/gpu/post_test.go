@@ -191,6 +191,11 @@ func TestPartsPostInGraphs(t *testing.T) {
 		require.True(t, bytes.Equal(b, g.down(1, g.dst[1].Ptr, room)))
 		require.Equal(t, b[:12], g.down(0, g.dst[0].Ptr, 12))
 	}
+	to, _, err := parts[0].Messages()
+	require.NoError(t, err)
+	_, from, err := parts[1].Messages()
+	require.NoError(t, err)
+	require.True(t, to[1].Moved != 0 && from[0].Moved != 0, "a long message is not seen to go on")
 	for range 200 {
 		require.NoError(t, parts[0].Post([]Message{short.end(g, 0, g.streams[0])}))
 	}
