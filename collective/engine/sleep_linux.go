@@ -177,12 +177,16 @@ func (d *Driver) Wake() {
 	ring(&d.word)
 	d.mu.Lock() // so that nothing is touched once Detach has returned: its memory goes
 	defer d.mu.Unlock()
+	rung := false
 	for _, e := range d.attached() {
 		if b, ok := e.(transport.Bell); ok {
 			ring(b.Word())
+			rung = true
 		}
 	}
-	d.writeEvent()
+	if !rung { // Who sleeps on bells does not sleep in poll, and what we wrote after it woke up would end its next sleep.
+		d.writeEvent()
+	}
 }
 
 // writeEvent wakes whoever is in poll. The caller holds mu.

@@ -89,6 +89,41 @@ func TestNapEndsByAnyEndpoint(t *testing.T) {
 	}
 }
 
+// TestWakeEndsOneNap: who was woken by one bell while others are still being rung sleeps in peace the next time, also where a goroutine
+// in poll wakes it for sockets: what that one left behind for itself would end every sleep that follows.
+func TestWakeEndsOneNap(t *testing.T) {
+	d, first, second := NewDriver(), &bell{}, &slow{}
+	for _, e := range []transport.Endpoint{first, second, newSocket(t)} {
+		d.Attach(e)
+		defer d.Detach(e)
+	}
+	s := idleness{}
+	d.arm(&s)
+	d.drain() // what the changes of the endpoints left behind
+	d.disarm(&s)
+
+	d.arm(&s)
+	second.asked, second.given = make(chan struct{}), make(chan struct{})
+	woke := make(chan struct{})
+	go func() {
+		defer close(woke)
+		d.Wake()
+	}()
+	<-second.asked
+	d.nap(time.Minute)
+	d.disarm(&s)
+	close(second.given)
+	<-woke
+
+	second.asked = nil
+	const long = 100 * time.Millisecond
+	d.arm(&s)
+	began := time.Now()
+	d.nap(long)
+	d.disarm(&s)
+	require.GreaterOrEqual(t, time.Since(began), long)
+}
+
 // slow is a bell whose word is not to be had until somebody says so.
 type slow struct {
 	bell
