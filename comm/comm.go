@@ -45,6 +45,7 @@ type Comm struct {
 	splits  uint64
 	making  *making       // a communicator that Split or Shrink is about to make
 	pairs   map[int]*pair // of point-to-point, by peer
+	groups  uint64        // of messages that were looked at
 	self    selfQueue
 	conns   map[transport.Key]transport.Conn
 

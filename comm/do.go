@@ -80,6 +80,11 @@ func Group(ctx context.Context, calls ...Call) error {
 			then = leaves // a start on a device may wait for other ranks
 		}
 	}
+	if then == gathers && len(calls) > 1 {
+		if done, err := calls[0].Comm.messages(ctx, calls); done {
+			return err
+		}
+	}
 	var some [16]*run
 	runs := some[:0]
 	var errs []error

@@ -17,6 +17,7 @@ type pair struct {
 	recent   [2][remembered]entry
 	prepared [2]*prepared // the last ones
 	regulars [2]run       // of callers who drive their messages at once; like a regular's, of whoever holds lock and token
+	group    [2]uint64    // the last Group that had a message of this direction, see Comm.messages
 }
 
 // Lanes of a pair.
@@ -24,6 +25,13 @@ const (
 	sending = iota
 	receiving
 )
+
+func laneOf(k Kind) int {
+	if k == KindRecv {
+		return receiving
+	}
+	return sending
+}
 
 // pairPlans are a message to and from the one peer of a pair.
 var pairPlans = [2]*collective.Plan{sending: pairPlan(true), receiving: pairPlan(false)}
@@ -97,10 +105,7 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 			return r, false, err
 		}
 	}
-	lane := sending
-	if call.Kind == KindRecv {
-		lane = receiving
-	}
+	lane := laneOf(call.Kind)
 	c.mu.Lock()
 	c.count(src, dst)
 	p := c.pair(call.Peer)
@@ -114,22 +119,15 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 		c.mu.Unlock()
 		return r, false, r.outcome()
 	}
-	like := p.prepared[lane]
-	if like == nil || like.dtype != call.DType || like.count != call.Count || like.whole != call.whole {
-		like = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count, whole: call.whole}}
-		like.digest = like.sum()
-		p.prepared[lane] = like
-	}
-	again := false
+	like := p.like(lane, call)
 	if holds {
 		own := &p.regulars[lane]
-		again = own.prepared == like
 		own.comm, own.call, own.seq, own.regular, own.nextLook, own.elapsed = c, r.call, r.seq, true, firstLook, 0
 		c.keep(r)
 		r, call = own, &own.call
 	}
-	r.prepared, r.lane = like, lane
 	if onDevice {
+		r.prepared, r.lane = like, lane
 		err := c.postOnDevice(r)
 		c.mu.Unlock()
 		if err != nil {
@@ -140,10 +138,37 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 	}
 	defer c.mu.Unlock()
 	if call.Peer == c.rank {
+		r.prepared, r.lane = like, lane
 		return r, false, c.startSelf(r)
 	}
-	p.recent[lane][r.seq%remembered] = entry{r.seq, r.prepared, r}
-	if !again {
+	r.message(p, lane, like, holds)
+	switch {
+	case holds:
+		p.port.StartHeld(&r.Call, lane, r.tasks...)
+	case then == leaves:
+		p.port.Start(&r.Call, lane, r.tasks...)
+	default:
+		p.port.Begin(&r.Call, lane, r.tasks...)
+	}
+	return r, holds, nil
+}
+
+// like is the last message of a direction if a call is like that one; else it is that from now on. The communicator's lock is held.
+func (p *pair) like(lane int, call *Call) *prepared {
+	like := p.prepared[lane]
+	if like == nil || like.dtype != call.DType || like.count != call.Count || like.whole != call.whole {
+		like = &prepared{signature: signature{kind: KindSend, dtype: call.DType, count: call.Count, whole: call.whole}}
+		like.digest = like.sum()
+		p.prepared[lane] = like
+	}
+	return like
+}
+
+// message makes the task of a run that has a number; a regular one has the task of its last message. The communicator's lock is held.
+func (r *run) message(p *pair, lane int, like *prepared, regular bool) {
+	c, call := r.comm, &r.call
+	p.recent[lane][r.seq%remembered] = entry{r.seq, like, r}
+	if !regular || r.prepared != like {
 		elem := call.DType.Size()
 		r.parts = append(r.parts[:0], engine.Task{
 			Plan:   pairPlans[lane],
@@ -154,16 +179,8 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 		r.Call.Note, r.Call.Post = r, nil
 		r.started = true
 	}
-	t := &r.parts[0]
+	r.prepared, r.lane = like, lane
+	t, bytes := &r.parts[0], int64(call.Count)*int64(call.DType.Size())
 	t.Tag = like.digest ^ uint32(r.seq)*0x9e3779b1
-	t.In, t.Out, t.InShared = call.Src.Ptr, call.Dst.Ptr, src >= sharedFrom && c.shared(call.Src.Ptr, src)
-	switch {
-	case holds:
-		p.port.StartHeld(&r.Call, lane, r.tasks...)
-	case then == leaves:
-		p.port.Start(&r.Call, lane, r.tasks...)
-	default:
-		p.port.Begin(&r.Call, lane, r.tasks...)
-	}
-	return r, holds, nil
+	t.In, t.Out, t.InShared = call.Src.Ptr, call.Dst.Ptr, lane == sending && bytes >= sharedFrom && c.shared(call.Src.Ptr, bytes)
 }

@@ -166,8 +166,7 @@ func (d *Driver) enqueue(l *Lane, t *Task) {
 		l.begin(t)
 	}
 	if !l.active {
-		l.active = true
-		d.lanes = append(d.lanes, l)
+		d.list(l)
 	}
 }
 
@@ -182,15 +181,21 @@ func (p *Port) TryStart(c *Call, first int, tasks ...*Task) (holds bool) {
 	return true
 }
 
-// Drop gives back what Hold took, in the place of StartHeld and Wait.
+// Drop gives back what Hold took, in the place of StartHeld and Wait, or after StartHeld and Finish.
 func (p *Port) Drop() { p.driver.release() }
 
-// Hold takes the driver's token if nobody holds it, and reports whether it did: then the caller must call StartHeld next.
+// Hold takes the driver's token if nobody holds it, and reports whether it did: then the caller must call StartHeld next, or several times, on any
+// ports of the driver.
 func (p *Port) Hold() bool { return p.driver.take() }
 
-// StartHeld is Start for a caller that has the token by Hold, and must call Wait next: that gives it back when the call is done.
+// StartHeld is Start for a caller that has the token by Hold, and must call Wait next: that gives it back when the call is done. Who starts several
+// calls must Finish them all, and then Drop.
 func (p *Port) StartHeld(c *Call, first int, tasks ...*Task) {
 	d := p.driver
+	if l := d.sole; l != nil {
+		d.queueSole(l)
+		d.list(l)
+	}
 	if d.events.Load() {
 		d.attend()
 	}
@@ -213,14 +218,8 @@ func (p *Port) StartHeld(c *Call, first int, tasks ...*Task) {
 // port fails with its cause: the ranks would no longer agree what comes next.
 func (c *Call) Wait(ctx context.Context, holds bool) error {
 	d := c.port.driver
-	if holds && d.sole != nil {
-		d.sprint(c)
-	}
 	if holds { // with the token goes the call: who has it next may have started it anew
-		if !c.Done() {
-			d.drive(ctx, c)
-		}
-		err := c.err
+		err := c.Finish(ctx)
 		d.release()
 		return err
 	}
@@ -231,6 +230,18 @@ func (c *Call) Wait(ctx context.Context, holds bool) error {
 			continue
 		}
 		d.park(ctx, c)
+	}
+	return c.err
+}
+
+// Finish is Wait for a call by StartHeld whose caller keeps the token, for others that it started.
+func (c *Call) Finish(ctx context.Context) error {
+	d := c.port.driver
+	if !c.Done() && d.sole != nil {
+		d.sprint(c)
+	}
+	if !c.Done() {
+		d.drive(ctx, c)
 	}
 	return c.err
 }
@@ -259,6 +270,11 @@ func (d *Driver) sprint(c *Call) {
 	if d.sole == l {
 		d.queueSole(l)
 	}
+	d.list(l)
+}
+
+// list has passes look after a lane.
+func (d *Driver) list(l *Lane) {
 	l.active = true
 	d.lanes = append(d.lanes, l)
 }

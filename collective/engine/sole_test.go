@@ -78,11 +78,15 @@ func (s *unready) Sent() (uint64, error) {
 
 // soleTask is an all-reduce of 2 ranks on a port of its own driver.
 func soleTask(t *testing.T, s transport.Conn, algorithm string) (*Port, *Task) {
+	return driverTask(t, NewDriver(), s, algorithm)
+}
+
+func driverTask(t *testing.T, d *Driver, s transport.Conn, algorithm string) (*Port, *Task) {
 	schedule, err := collective.Build(collective.Shape{Kind: collective.AllReduce, Ranks: 2}, 0, algorithm)
 	require.NoError(t, err)
 	plan, err := collective.Compile(schedule, collective.Options{})
 	require.NoError(t, err)
-	port := NewDriver().NewPort(PortOptions{Ranks: 2, Lanes: 1, Streams: 1, Dial: func(int, int) (transport.Conn, error) { return s, nil }})
+	port := d.NewPort(PortOptions{Ranks: 2, Lanes: 1, Streams: 1, Dial: func(int, int) (transport.Conn, error) { return s, nil }})
 	in, out := make([]float32, 2), make([]float32, 2)
 	return port, &Task{Plan: plan, Layout: collective.Layout{Count: 2, Elem: 4, Round: 1 << 16, Pieces: plan.Pieces}, Stride: 1,
 		In: unsafe.Pointer(&in[0]), Out: unsafe.Pointer(&out[0]), Fold: addFloat32}
@@ -166,4 +170,58 @@ func TestSoleTaskAsksItsStream(t *testing.T) {
 		require.Zero(t, driven, "call %d", i)
 	}
 	require.NotNil(t, port.lanes[0].short)
+}
+
+// Calls of several ports that are begun by who holds the token until all are done, in any order: what waits and what fails is each call's own
+// affair, and others may come while they wait.
+func TestSeveralHeldCalls(t *testing.T) {
+	for _, every := range [][2]int{{1, 1}, {1, 3}, {3, 1}, {3, 2}} {
+		for fails := range 12 {
+			for _, backwards := range []bool{false, true} {
+				name := fmt.Sprintf("views at each %v. asking, the first port fails at use %d, backwards %v", every, fails, backwards)
+				d := NewDriver()
+				streams := []*unready{{awaits: true}, {awaits: true}}
+				ports, tasks, calls := make([]*Port, 2), make([]*Task, 2), make([]Call, 2)
+				for i, s := range streams {
+					ports[i], tasks[i] = driverTask(t, d, s, "oneshot")
+				}
+				other, late := driverTask(t, d, &unready{}, "oneshot")
+				var lateCall Call
+				failed := false
+				for k := range 4 {
+					streams[0].uses, streams[0].fails = 0, 0
+					if k == 3 {
+						streams[0].fails = fails
+					}
+					for i, s := range streams {
+						s.asks, s.every = 0, every[i]
+					}
+					require.True(t, ports[0].Hold(), name)
+					for i, p := range ports {
+						p.StartHeld(&calls[i], 0, tasks[i])
+					}
+					other.Begin(&lateCall, 0, late)
+					order := []int{0, 1}
+					if backwards {
+						order = []int{1, 0}
+					}
+					for _, i := range order {
+						err := calls[i].Finish(context.Background())
+						require.True(t, calls[i].Done(), name)
+						if i == 0 && err != nil {
+							require.ErrorIs(t, err, errUnready, name)
+							failed = true
+							continue
+						}
+						require.NoError(t, err, name)
+					}
+					ports[1].Drop()
+					require.NoError(t, lateCall.Wait(context.Background(), false), name)
+					require.False(t, d.token.Load(), name)
+					require.Nil(t, d.sole, name)
+				}
+				require.Equal(t, fails > 0 && streams[0].uses >= fails, failed, name)
+			}
+		}
+	}
 }
