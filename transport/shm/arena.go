@@ -8,7 +8,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/gccl-project/gccl/transport"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +22,11 @@ func (s *segment) alloc(n int64) (unsafe.Pointer, error) {
 	if n >= hugePage {
 		align = hugePage
 	}
-	off, err := s.take(n, align, "Alloc")
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	off, err := s.reserve(n, align, "Alloc")
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +40,11 @@ func (s *segment) alloc(n int64) (unsafe.Pointer, error) {
 
 // release is the inverse of alloc.
 func (s *segment) release(p unsafe.Pointer) error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return fmt.Errorf("shm: Free: %w", transport.ErrClosed)
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("shm: Free: %w", err)
 	}
+	defer s.leave()
+	s.mu.Lock()
 	off, inside := s.offset(p, 0)
 	i := s.indexGiven(off)
 	if !inside || i == len(s.given) || s.given[i].lo != off {
@@ -57,12 +60,16 @@ func (s *segment) release(p unsafe.Pointer) error {
 	if left { // a peer may still write to the file there
 		return nil
 	}
-	return s.put(off, n)
+	return s.giveBack(off, n)
 }
 
 // detach puts other memory in the place of n bytes at off, whole pages that alloc gave out, so that nobody else writes there any more. What
 // they held is lost. They are never shared or given out again.
 func (s *segment) detach(off, n int64) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := unix.MmapPtr(-1, 0, s.at(off), uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)

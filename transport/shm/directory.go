@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// publish puts a connection into our directory, which grows if it must.
+// publish puts a connection into our directory, which grows if it must. Where its pieces are it knows by heart: peers can write to the header.
 func (e *Endpoint) publish(k transport.Key) (*entry, uint64, error) {
 	h := e.seg.header()
 	hash := hashKey(k, k.Self, k.Peer)
 	for i := range pieces {
-		if h.piece[i] == 0 {
+		if e.piece[i] == 0 {
 			n := int64(pieceEntries << i * entryBytes)
 			off, err := e.seg.take(n, e.seg.page, "the directory of connections")
 			if err != nil {
@@ -23,10 +23,11 @@ func (e *Endpoint) publish(k transport.Key) (*entry, uint64, error) {
 				e.seg.announce()
 				return nil, 0, err
 			}
+			e.piece[i] = off
 			atomic.StoreUint64(&h.piece[i], uint64(off))
 		}
 		var free *entry
-		slots(e.seg.at(int64(h.piece[i])), i, hash, func(x *entry) bool {
+		slots(e.seg.at(e.piece[i]), i, hash, func(x *entry) bool {
 			if x.state == entryFree {
 				free = x
 			}

@@ -38,6 +38,7 @@ type Endpoint struct {
 	conns    map[transport.Key]*conn
 	lingers  []*conn // closed by us, perhaps still read by the peer
 	slabs    []*slab
+	piece    [pieces]int64 // where each piece of our directory is, 0: not there yet
 	lastLook time.Time
 	pollfds  []unix.PollFd
 	polled   []*peer
@@ -94,7 +95,7 @@ func Open(config Config, opts transport.Options) (*Endpoint, error) {
 	}
 	a.path = door.path
 	e := &Endpoint{config: config, opts: opts, address: a, seg: seg, door: door,
-		peers: make(map[string]*peer), conns: make(map[transport.Key]*conn)}
+		peers: make(map[string]*peer), conns: make(map[transport.Key]*conn), piece: [pieces]int64{firstPieceAt}}
 	if e.encoded, err = a.marshal(); err != nil {
 		return nil, errors.Join(fmt.Errorf("shm: %w", err), e.Close())
 	}

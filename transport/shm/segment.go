@@ -26,6 +26,7 @@ type segment struct {
 	fd   int
 	page int64
 
+	life     sync.RWMutex // read by who works on the file or the mapping, written by close
 	mu       sync.Mutex
 	free     extents
 	given    []extent // what alloc gave out, in order
@@ -122,14 +123,31 @@ func (s *segment) init(size int64) error {
 	return nil
 }
 
+// enter keeps the file and the mapping from being closed until leave is called, unless they are. It is not to be called again before.
+func (s *segment) enter() error {
+	s.life.RLock()
+	if s.closed {
+		s.life.RUnlock()
+		return fmt.Errorf("endpoint: %w", transport.ErrClosed)
+	}
+	return nil
+}
+
+func (s *segment) leave() { s.life.RUnlock() }
+
 // take reserves n bytes, rounded up to pages and zero, at a multiple of align.
 func (s *segment) take(n, align int64, what string) (int64, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	return s.reserve(n, align, what)
+}
+
+// reserve is take for who has entered.
+func (s *segment) reserve(n, align int64, what string) (int64, error) {
 	n = s.round(n)
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return 0, fmt.Errorf("endpoint: %w", transport.ErrClosed)
-	}
 	off, ok := s.free.take(n, align)
 	left := s.size - s.reserved - s.allotted
 	s.mu.Unlock()
@@ -150,6 +168,15 @@ func (s *segment) take(n, align int64, what string) (int64, error) {
 
 // put gives n bytes at off back to the system.
 func (s *segment) put(off, n int64) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.giveBack(off, n)
+}
+
+// giveBack is put for who has entered.
+func (s *segment) giveBack(off, n int64) error {
 	n = s.round(n)
 	err := s.punch(off, n)
 	s.mu.Lock()
@@ -205,6 +232,8 @@ func (s *segment) announce() { atomic.AddUint64(&s.header().gen, 1) }
 
 // close gives the memory back. Peers keep what they have mapped.
 func (s *segment) close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

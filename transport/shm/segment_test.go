@@ -6,10 +6,14 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/transport"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -181,6 +185,55 @@ func TestAllocZeroed(t *testing.T) {
 			}
 			require.NoError(t, e.Free(p))
 		}
+	}
+}
+
+// TestAllocWhileClosing: an endpoint that is closed while others take memory from it and give some back leaves them memory or an error, and whichever file has
+// its number next alone.
+func TestAllocWhileClosing(t *testing.T) {
+	dir := segmentDir(t)
+	for i := range 20 {
+		e := openIn(t, dir)
+		var given []unsafe.Pointer
+		for range 16 {
+			p, err := e.Alloc(1 << 20)
+			require.NoError(t, err)
+			given = append(given, p)
+		}
+		var users sync.WaitGroup
+		for range 2 {
+			users.Go(func() {
+				for range 16 {
+					if p, err := e.Alloc(32 << 20); err != nil {
+						assert.ErrorIs(t, err, transport.ErrClosed)
+						assert.Nil(t, p)
+						return
+					} else if err := e.Free(p); err != nil {
+						assert.ErrorIs(t, err, transport.ErrClosed)
+					}
+				}
+			})
+		}
+		users.Go(func() {
+			for _, p := range given {
+				if err := e.Free(p); err != nil {
+					assert.ErrorIs(t, err, transport.ErrClosed)
+				}
+				time.Sleep(time.Duration(i) * 50 * time.Microsecond)
+			}
+		})
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		assert.NoError(t, e.Close())
+		f, err := os.Create(filepath.Join(t.TempDir(), "next"))
+		require.NoError(t, err)
+		want := bytes.Repeat([]byte("gccl"), 1<<18)
+		_, err = f.Write(want)
+		require.NoError(t, err)
+		users.Wait()
+		got, err := os.ReadFile(f.Name())
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "round %d: a file of %d bytes has %d", i, len(want), len(got))
+		require.NoError(t, f.Close())
 	}
 }
 
@@ -358,4 +411,10 @@ func TestDirectory(t *testing.T) {
 		require.Equal(t, v.id, id)
 	}
 	require.Equal(t, onDisk(t, a), a.Stats().Memory)
+
+	for i := range a.seg.header().piece { // a peer writes where it should not
+		a.seg.header().piece[i] = 1 << 40
+	}
+	_, _, err := a.publish(transport.Key{Comm: 8})
+	require.NoError(t, err)
 }
