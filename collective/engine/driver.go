@@ -49,11 +49,15 @@ type request struct {
 }
 
 // NewDriver returns a driver for real ranks: it spins, yields, and sleeps in the kernel.
-func NewDriver() *Driver { return &Driver{} }
+func NewDriver() *Driver { return &Driver{sleeper: sleeper{event: none, unused: none}} }
 
 // NewSimulatedDriver returns a driver that neither spins nor sleeps in the kernel, but on a channel and a timer: for
 // ranks inside a testing/synctest bubble.
-func NewSimulatedDriver() *Driver { return &Driver{bubble: make(chan struct{}, 1)} }
+func NewSimulatedDriver() *Driver {
+	d := NewDriver()
+	d.bubble = make(chan struct{}, 1)
+	return d
+}
 
 // SetCrowded says that there are more ranks on the host than processors: then waiting yields at once.
 func (d *Driver) SetCrowded(yes bool) { d.crowded.Store(yes) }
@@ -68,17 +72,14 @@ func (d *Driver) Attach(e transport.Endpoint) {
 // Detach ends Attach. The caller must have failed the ports that use the endpoint. When it returns the driver does
 // not touch it any more.
 func (d *Driver) Detach(e transport.Endpoint) {
+	var letGo func()
 	d.Exclusive(func() {
 		d.edit(func(es []transport.Endpoint) []transport.Endpoint {
 			return slices.DeleteFunc(es, func(x transport.Endpoint) bool { return x == e })
 		})
+		letGo = d.unwatch()
 	})
-	d.mu.Lock()
-	none := d.event == 0
-	d.mu.Unlock()
-	if none {
-		d.aside.Wait()
-	}
+	letGo()
 }
 
 func (d *Driver) edit(f func([]transport.Endpoint) []transport.Endpoint) {
@@ -158,6 +159,7 @@ func (d *Driver) accept(p *Port, c *Call, first int, tasks []*Task) {
 
 func (d *Driver) enqueue(l *Lane, t *Task) {
 	if err := l.port.Err(); err != nil {
+		l.port.end() // with the call's tasks that are in other lanes already
 		t.call.finish(err)
 		return
 	}

@@ -332,3 +332,36 @@ func TestStalled(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 10*time.Minute)
 	})
 }
+
+// A port that fails between the tasks of a call, which are given to its lanes one by one, lets none of them go on when the call is over.
+func TestFailBetweenTasks(t *testing.T) {
+	j := newJob(t, 2, NewDriver)
+	c := newTestCall(t, collective.Shape{Kind: collective.AllReduce, Ranks: 2}, 0, "ring", 1000, 300, 2, false)
+	d, p := j.drivers[0], j.ports[0]
+	require.True(t, p.Hold())
+	c.Call.reset(p, 2)
+	c.tasks[0].call, c.tasks[1].call = &c.Call, &c.Call
+	d.enqueue(p.lanes[0], c.tasks[0])
+	over := errors.New("over")
+	p.failed.CompareAndSwap(nil, &failure{over}) // Fail's first step, by another goroutine
+	d.enqueue(p.lanes[1], c.tasks[1])
+	require.True(t, c.Done())
+	require.ErrorIs(t, c.Err(), over)
+	require.Empty(t, p.lanes[0].queue)
+	d.pass()
+	p.Drop()
+}
+
+// A port that fails while it has nothing to do breaks its conns as any other.
+func TestFailOfAnIdlePort(t *testing.T) {
+	j := newJob(t, 2, NewDriver)
+	broken := make(chan error, 2)
+	p := j.ports[0]
+	p.opt.Broken = func(err error) { broken <- err }
+	over := errors.New("over")
+	p.Fail(over)
+	require.ErrorIs(t, <-broken, over)
+	p.Fail(errors.New("again"))
+	j.drivers[0].Exclusive(func() {})
+	require.Empty(t, broken)
+}

@@ -300,12 +300,11 @@ func (l *Lane) compute(t *Task, o *collective.Op) error {
 	}
 	dst := l.addr(&o.Dst)
 	size := l.size[o.Dst.Piece]
+	l.relay.slots = l.relay.slots[:0]
 	switch {
 	case size == 0:
 	case scaled >= 0 || o.Code == collective.OpFold:
-		if err := l.foldOn(t, o, dst, size, scaled); err != nil {
-			return err
-		}
+		l.foldOn(t, o, dst, size, scaled)
 	case dst == l.srcs[0]:
 	case l.cold:
 		cpu.CopyStreaming(dst, l.srcs[0], size)
@@ -319,7 +318,7 @@ func (l *Lane) compute(t *Task, o *collective.Op) error {
 			}
 		}
 	}
-	return nil
+	return l.sendStaged(t, size)
 }
 
 // drained reports whether the memory of everything the task sent is ours again.

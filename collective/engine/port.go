@@ -75,11 +75,12 @@ func (p *Port) Lanes() int { return len(p.lanes) }
 // returned, nothing touches its memory. Anyone may call it.
 func (p *Port) Fail(err error) {
 	p.failed.CompareAndSwap(nil, &failure{err})
-	p.driver.alert()
 	d := p.driver
 	d.mu.Lock()
+	d.requests = append(d.requests, request{p.end, make(chan struct{})}) // none of its lanes may be listed
 	d.ports = slices.DeleteFunc(d.ports, func(x *Port) bool { return x == p })
 	d.mu.Unlock()
+	d.alert()
 }
 
 // Err is what the port failed with, or nil.

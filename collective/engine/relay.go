@@ -27,18 +27,18 @@ const (
 	relayFrom  = 16 << 10
 )
 
-// foldOn runs a fold op at pc, with the sends of its result that come next as far as they can be made in slots, which it skips.
-func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scaled int) error {
+// foldOn runs a fold op at pc, and copies its result to where the sends that come next have it, as far as those can be made in slots. They are for sendStaged.
+func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scaled int) {
 	r := &l.relay
 	if size < relayFrom {
 		fold(t, dst, l.srcs, size, scaled)
-		return nil
+		return
 	}
 	lent := l.stageNext(t, o, size)
 	past := l.cold || lent && r.to[0].FillsLent()
 	if !past && len(r.slots) == 0 {
 		fold(t, dst, l.srcs, size, scaled)
-		return nil
+		return
 	}
 	if r.block == nil {
 		r.block = make([]byte, relayBlock)
@@ -71,6 +71,12 @@ func (l *Lane) foldOn(t *Task, o *collective.Op, dst unsafe.Pointer, size, scale
 		}
 	}
 	clear(r.srcs)
+}
+
+// sendStaged makes the sends whose messages are in slots, and skips their ops. The views that the fold used are released by then: what was taken back
+// meanwhile is nobody's result.
+func (l *Lane) sendStaged(t *Task, size int) error {
+	r := &l.relay
 	for i := range r.slots {
 		if err := r.to[i].SendStaged(t.Tag, size); err != nil {
 			return err

@@ -192,3 +192,49 @@ func TestRelay(t *testing.T) {
 		}
 	}
 }
+
+// lender is a peer that takes its memory back while we fold it.
+type lender struct {
+	echo
+	block  []int64
+	slot   []byte
+	staged int
+}
+
+func (s *lender) Stream(int) transport.Stream              { return s }
+func (s *lender) View(uint32, int) (unsafe.Pointer, error) { return unsafe.Pointer(&s.block[0]), nil }
+func (s *lender) Release() error                           { return errUnready }
+func (s *lender) Lends(int) bool                           { return false }
+func (s *lender) FillsLent() bool                          { return false }
+func (s *lender) Fill(dst, src unsafe.Pointer, n int)      {}
+func (s *lender) Stage(n int) unsafe.Pointer {
+	s.slot = make([]byte, n)
+	return unsafe.Pointer(&s.slot[0])
+}
+func (s *lender) SendStaged(uint32, int) error {
+	s.staged++
+	return nil
+}
+
+// A fold whose sources were taken back meanwhile is sent to nobody, who would take it for right.
+func TestRelayOfWhatWasTakenBack(t *testing.T) {
+	const count = 3 * relayFrom
+	for _, algorithm := range []string{"twoshot", "ring"} {
+		shape := collective.Shape{Kind: collective.AllReduce, Ranks: 3}
+		peers := make([]lender, shape.Ranks)
+		for i := range peers {
+			peers[i].block = make([]int64, count)
+		}
+		port := NewDriver().NewPort(PortOptions{Ranks: shape.Ranks, Lanes: 1, Streams: 1, Dial: func(_, peer int) (transport.Conn, error) { return &peers[peer], nil }})
+		c := newTestCall(t, shape, 1, algorithm, count, count, 1, false)
+		require.ErrorIs(t, c.Call.Wait(context.Background(), port.TryStart(&c.Call, 0, c.tasks...)), errUnready)
+		asked := 0
+		for i := range peers {
+			require.Zero(t, peers[i].staged, algorithm)
+			if peers[i].slot != nil {
+				asked++
+			}
+		}
+		require.NotZero(t, asked, "%s: nothing was made in a slot", algorithm)
+	}
+}

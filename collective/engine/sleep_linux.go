@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/binary"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -29,10 +28,14 @@ type sleeper struct {
 	arrived [16]unix.EpollEvent
 	count   [8]byte
 
-	event   int         // an eventfd for Wake while a pollable endpoint is attached, else 0; under the driver's mu
-	polling atomic.Bool // the goroutine is in poll
-	aside   sync.WaitGroup
+	event   int           // an eventfd for Wake while a pollable endpoint is attached, else none; under the driver's mu
+	unused  int           // what event was until now, or none
+	polling atomic.Bool   // a goroutine is in poll; until it is not, it is who reads event
+	aside   chan struct{} // closed when the last one that was there is done with the descriptors
 }
+
+// none is no descriptor.
+const none = -1
 
 // Futex operations, between processes.
 const (
@@ -50,14 +53,29 @@ func isPollable(e transport.Endpoint) bool { _, ok := e.(transport.Pollable); re
 func (d *Driver) watch(es []transport.Endpoint) {
 	d.writeEvent() // the goroutine in poll looks at the old ones
 	switch need := slices.ContainsFunc(es, isPollable); {
-	case need && d.event == 0:
+	case need && d.event == none:
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 		if err == nil {
 			d.event = fd
 		}
-	case !need && d.event != 0:
-		unix.Close(d.event)
-		d.event = 0
+	case !need && d.event != none:
+		d.unused, d.event = d.event, none
+	}
+}
+
+// unwatch returns what lets go of the descriptors that are watched no more: it waits for a goroutine that is in poll with the last ones. The
+// caller holds the token, not to wait with.
+func (d *Driver) unwatch() (letGo func()) {
+	old, aside := d.unused, d.aside
+	d.unused = none
+	return func() {
+		if old == none {
+			return // others are watched: of what goes poll has taken note, or looks once at what has its number now
+		}
+		if aside != nil {
+			<-aside
+		}
+		unix.Close(old)
 	}
 }
 
@@ -74,7 +92,7 @@ func (d *Driver) arm(s *idleness) {
 			d.fds = append(d.fds, unix.PollFd{Fd: int32(p.FD()), Events: unix.POLLIN})
 		}
 	}
-	if len(d.fds) > 0 && d.event != 0 {
+	if len(d.fds) > 0 && d.event != none {
 		d.fds = append(d.fds, unix.PollFd{Fd: int32(d.event), Events: unix.POLLIN})
 	}
 	if len(d.words) == 0 && len(d.fds) == 0 {
@@ -106,7 +124,7 @@ func (d *Driver) nap(limit time.Duration) {
 		d.drain()
 		return
 	}
-	if len(d.fds) > 0 && d.polling.CompareAndSwap(false, true) {
+	if len(d.fds) > 0 && d.event != none && d.polling.CompareAndSwap(false, true) {
 		d.pollAside()
 	}
 	if len(d.words) == 1 {
@@ -122,13 +140,16 @@ func (d *Driver) nap(limit time.Duration) {
 // pollAside has a goroutine wait for news of the descriptors and wake the driver. It ends with the first news, such as a
 // change of the attached endpoints.
 func (d *Driver) pollAside() {
-	fds := slices.Clone(d.fds)
-	d.aside.Add(1)
+	fds, before, done := slices.Clone(d.fds), d.aside, make(chan struct{})
+	d.aside = done
 	go func() {
-		defer d.aside.Done()
+		defer close(done)
 		unix.Ppoll(fds, nil, nil)
 		d.polling.Store(false)
 		d.Wake()
+		if before != nil {
+			<-before
+		}
 	}()
 }
 
@@ -139,7 +160,9 @@ func (d *Driver) drain() {
 			unix.EpollWait(int(fd.Fd), d.arrived[:], 0)
 		}
 	}
-	unix.Read(d.event, d.count[:])
+	if d.event != none && !d.polling.Load() {
+		unix.Read(d.event, d.count[:])
+	}
 }
 
 // waiter is the kernel's struct futex_waitv.
@@ -148,7 +171,7 @@ type waiter struct {
 	flags, reserved uint32
 }
 
-// waitOnAny sleeps while all words are 1. Kernels before 5.16 cannot; there it sleeps a short while.
+// waitOnAny sleeps while all words are 1. Kernels before 5.16 cannot, and some profiles forbid it; there it sleeps a short while.
 func (d *Driver) waitOnAny(limit time.Duration) {
 	d.waiters = d.waiters[:0]
 	for _, w := range d.words[:min(len(d.words), 128)] { // the kernel's limit
@@ -157,7 +180,9 @@ func (d *Driver) waitOnAny(limit time.Duration) {
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &d.until)
 	d.until = unix.NsecToTimespec(d.until.Nano() + int64(limit))
 	_, _, errno := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(&d.waiters[0])), uintptr(len(d.waiters)), 0, uintptr(unsafe.Pointer(&d.until)), unix.CLOCK_MONOTONIC, 0)
-	if errno == unix.ENOSYS {
+	switch errno {
+	case 0, unix.EAGAIN, unix.EINTR, unix.ETIMEDOUT:
+	default:
 		time.Sleep(min(limit, 100*time.Microsecond))
 	}
 }
@@ -191,7 +216,7 @@ func (d *Driver) Wake() {
 
 // writeEvent wakes whoever is in poll. The caller holds mu.
 func (d *Driver) writeEvent() {
-	if d.event != 0 {
+	if d.event != none {
 		var one [8]byte
 		binary.NativeEndian.PutUint64(one[:], 1)
 		unix.Write(d.event, one[:])

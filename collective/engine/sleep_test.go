@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,6 +116,9 @@ func TestWakeEndsOneNap(t *testing.T) {
 	close(second.given)
 	<-woke
 
+	if _, _, errno := unix.Syscall6(unix.SYS_FUTEX_WAITV, 0, 0, 0, 0, 0, 0); errno != unix.EINVAL {
+		t.Skip("this kernel, or a profile, has no sleep on several words: ", errno)
+	}
 	second.asked = nil
 	const long = 100 * time.Millisecond
 	d.arm(&s)
@@ -159,4 +163,99 @@ func TestDetachWaitsForWhoWakes(t *testing.T) {
 	}
 	close(e.given)
 	<-detached
+}
+
+// sleep is a nap by who has the driver's token.
+func sleep(d *Driver, limit time.Duration) {
+	d.Exclusive(func() {
+		s := idleness{}
+		d.arm(&s)
+		d.nap(limit)
+		d.disarm(&s)
+	})
+}
+
+// TestDetachWhileOthersAttach: communicators of one driver come and go at the same time, each with a socket, while another has a bell. None waits for
+// what another's socket hears.
+func TestDetachWhileOthersAttach(t *testing.T) {
+	d := NewDriver()
+	d.Attach(&bell{})
+	var all sync.WaitGroup
+	for range 3 {
+		s := newSocket(t)
+		all.Go(func() {
+			for range 300 {
+				d.Attach(s)
+				sleep(d, 10*time.Microsecond)
+				d.Detach(s)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("a Detach hangs")
+	}
+}
+
+// TestDetachWaitsForItsPoll: the last socket that goes waits for who polls it, and not for who polls those that came meanwhile.
+func TestDetachWaitsForItsPoll(t *testing.T) {
+	d := NewDriver()
+	d.Attach(&bell{})
+	x, y := newSocket(t), newSocket(t)
+	for i := range 200 {
+		d.Attach(x)
+		sleep(d, 10*time.Microsecond)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.Detach(x)
+		}()
+		d.Attach(y)
+		sleep(d, 10*time.Microsecond)
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatalf("round %d: Detach hangs until something comes for the other endpoint", i)
+		}
+		d.Detach(y)
+	}
+}
+
+// TestPollHearsOfNewSockets: what a change of the endpoints says to the goroutine in poll is left to it, also by a driver that wakes up before that one
+// has looked.
+func TestPollHearsOfNewSockets(t *testing.T) {
+	d := NewDriver()
+	d.Attach(&bell{})
+	d.Attach(newSocket(t))
+	d.polling.Store(true) // it is about to be
+	d.Attach(newSocket(t))
+	s := idleness{}
+	d.arm(&s)
+	d.drain()
+	d.disarm(&s)
+	fds := []unix.PollFd{{Fd: int32(d.event), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// TestSleepWithoutEventfd: where the process may have no more descriptors, sleeps end by themselves, and nobody reads standard input, whose number is 0.
+func TestSleepWithoutEventfd(t *testing.T) {
+	d := NewDriver()
+	require.Equal(t, none, d.event)
+	s := newSocket(t)
+	d.Attach(s)
+	unix.Close(d.event)
+	d.event = none
+	sleep(d, time.Millisecond)
+	d.Attach(&bell{})
+	sleep(d, time.Millisecond)
+	d.Detach(s)
+	require.Equal(t, none, d.event)
 }
