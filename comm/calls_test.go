@@ -129,6 +129,40 @@ func TestSendToSelf(t *testing.T) {
 	}
 }
 
+// A message to oneself that is not what is received ends both calls as any other mismatch does.
+func TestMismatchWithSelf(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			c := simulated(t, n, func(int, *comm.Config) {})[0]
+			first := c.Start(comm.Call{Kind: comm.KindSend, Count: 1, DType: kernels.Int64, Src: kernels.MemOf([]int64{1})})
+			second := c.Do(background, comm.Call{Kind: comm.KindRecv, Count: 2, DType: kernels.Int64, Dst: kernels.MemOf([]int64{1, 2})})
+			for _, err := range []error{first.Wait(background), second} {
+				require.ErrorIs(t, err, comm.ErrAborted)
+				require.ErrorIs(t, err, comm.ErrMismatch)
+				var e *comm.Error
+				require.ErrorAs(t, err, &e)
+				require.Equal(t, []int{0}, e.Ranks)
+			}
+		})
+	}
+}
+
+// What is asked of a communicator after its end is refused and leaves nothing in the driver, which may be the process's.
+func TestCallsAfterCloseLeaveNothing(t *testing.T) {
+	d := engine.NewDriver()
+	comms := world(t, 3, func(_ int, c *comm.Config) { c.Transport, c.Driver = "shm", d })
+	each(3, func(r int) { comms[r].Close() })
+	require.Empty(t, d.Owners())
+	x := []int64{1}
+	for peer := range 3 {
+		send := comm.Call{Comm: comms[0], Kind: comm.KindSend, Peer: peer, Count: 1, DType: kernels.Int64, Src: kernels.MemOf(x)}
+		require.ErrorIs(t, comms[0].Do(background, send), comm.ErrAborted)
+		recv := comm.Call{Comm: comms[0], Kind: comm.KindRecv, Peer: peer, Count: 1, DType: kernels.Int64, Dst: kernels.MemOf(x)}
+		require.ErrorIs(t, comm.Group(background, send, recv), comm.ErrAborted)
+	}
+	require.Empty(t, d.Owners())
+}
+
 // Numbers on the wire wrap without anybody noticing.
 func TestCountersNearTheirWrap(t *testing.T) {
 	for name, edit := range transports() {

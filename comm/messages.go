@@ -83,7 +83,7 @@ func (c *Comm) distinct(calls []Call) bool {
 			return false
 		}
 		p, lane := c.pair(calls[i].Peer), laneOf(calls[i].Kind)
-		if p.group[lane] == c.groups {
+		if p.port == nil || p.group[lane] == c.groups { // it has none if the communicator fails just now
 			return false
 		}
 		p.group[lane] = c.groups

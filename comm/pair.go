@@ -44,12 +44,13 @@ func pairPlan(send bool) *collective.Plan {
 	return p
 }
 
-// pair returns the pair with a peer, made at first use. The communicator's lock is held.
+// pair returns the pair with a peer, made at first use; of a communicator that has failed it has no port, which nobody would end. The communicator's
+// lock is held.
 func (c *Comm) pair(peer int) *pair {
 	p := c.pairs[peer]
 	switch {
 	case p != nil:
-	case peer == c.rank:
+	case peer == c.rank || c.reason() != nil:
 		p = &pair{}
 		c.pairs[peer] = p
 	default:
@@ -136,11 +137,16 @@ func (c *Comm) startPair(r *run, then intent) (is *run, holds bool, err error) {
 		}
 		return r, false, nil
 	}
-	defer c.mu.Unlock()
 	if call.Peer == c.rank {
 		r.prepared, r.lane = like, lane
-		return r, false, c.startSelf(r)
+		matches := c.startSelf(r)
+		c.mu.Unlock()
+		if !matches {
+			return r, false, r.outcome()
+		}
+		return r, false, nil
 	}
+	defer c.mu.Unlock()
 	r.message(p, lane, like, holds)
 	switch {
 	case holds:

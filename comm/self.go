@@ -12,8 +12,9 @@ import (
 // it. At most one of the two lists has members.
 type selfQueue struct{ sends, recvs []*run }
 
-// startSelf matches r with the oldest counterpart, and copies, or leaves it to be matched. The communicator's lock is held.
-func (c *Comm) startSelf(r *run) error {
+// startSelf matches r with the oldest counterpart, and copies, or leaves it to be matched. Where the two are not alike it fails the communicator, and
+// reports false. The communicator's lock is held.
+func (c *Comm) startSelf(r *run) bool {
 	mine, other := &c.self.sends, &c.self.recvs
 	if r.call.Kind == KindRecv {
 		mine, other = other, mine
@@ -21,7 +22,7 @@ func (c *Comm) startSelf(r *run) error {
 	r.matched = make(chan struct{})
 	if len(*other) == 0 {
 		*mine = append(*mine, r)
-		return nil
+		return true
 	}
 	o := (*other)[0]
 	*other = (*other)[1:]
@@ -30,14 +31,13 @@ func (c *Comm) startSelf(r *run) error {
 		send, recv = o, r
 	}
 	if send.call.Count != recv.call.Count || send.call.DType != recv.call.DType {
-		err := fmt.Errorf("rank %d: %v to itself meets %v from itself: %w", c.rank, &send.call, &recv.call, ErrMismatch)
-		c.fail(err)
-		return err
+		c.fail(&cause{class: "mismatch", ranks: []int{c.rank}, text: fmt.Sprintf("%v of rank %d to itself meets %v", &send.call, c.rank, &recv.call), from: -1})
+		return false
 	}
 	cpu.Copy(recv.call.Dst.Ptr, send.call.Src.Ptr, send.call.Count*send.call.DType.Size())
 	close(send.matched)
 	close(recv.matched)
-	return nil
+	return true
 }
 
 // waitSelf waits until r is matched. When ctx or the time for a call ends first, the communicator fails.
