@@ -56,6 +56,7 @@ type endpoint struct {
 	conns       []*conn
 	called      []*conn // those whose peers have said something about parking
 	busy        []*conn // those with something to hand over
+	idle        []*conn // the other list, see tend
 	completions [32]ibv.Completion
 
 	budget  int          // of QPs
@@ -207,17 +208,28 @@ func (e *endpoint) Progress() bool {
 			c.hear()
 		}
 	}
-	kept := e.busy[:0]
-	for _, c := range e.busy {
+	if e.tend() {
+		moved = true
+	}
+	return moved
+}
+
+// tend looks after those with something to hand over. The end of one takes completions and frames, and so has others, and those we have been
+// through with, join the list: the new one is made beside the old.
+func (e *endpoint) tend() (moved bool) {
+	work := e.busy
+	e.busy = e.idle[:0]
+	for _, c := range work {
+		c.busy = false
 		if c.progress() {
 			moved = true
 		}
-		if c.busy = c.pending(); c.busy {
-			kept = append(kept, c)
+		if c.pending() {
+			c.enlist()
 		}
 	}
-	clear(e.busy[len(kept):])
-	e.busy = kept
+	clear(work)
+	e.idle = work
 	return moved
 }
 
