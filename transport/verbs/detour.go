@@ -22,6 +22,7 @@ import (
 //
 // Numbers are big-endian. There are never more frames than slots and notices, so that nothing else bounds them.
 type detour struct {
+	parting bool       // our end of the socket is shut; the driver's alone
 	mu      sync.Mutex // guards what follows
 	frames  [][]byte   // to be written
 	ready   chan struct{}
@@ -61,7 +62,7 @@ func (d *detour) write(l *link) {
 		d.mu.Unlock()
 		for _, f := range frames {
 			if _, err := l.socket.Write(f); err != nil {
-				l.die(fmt.Errorf("%w: over TCP, where all QPs have failed: %w", transport.ErrGone, err))
+				l.unwritten.Store(&err) // whoever reads comes to the end, too, and to what the peer has sent before
 				return
 			}
 			d.written.Add(1)
@@ -73,10 +74,32 @@ func (d *detour) write(l *link) {
 // end ends the writing.
 func (d *detour) end() { close(d.ready) }
 
+// parted shuts our end of the socket of a link over which all was said, and reports whether the peer's kernel has what went over TCP. Closed
+// before, the socket would answer by a reset what the peer still says, and what our kernel has not sent yet would be lost.
+func (l *link) parted() bool {
+	socket, ok := l.socket.(*net.TCPConn)
+	if l.spare == nil || !ok || l.dead.Load() != nil {
+		return true
+	}
+	if d := l.spare.detour; !d.parting {
+		d.parting = true
+		socket.CloseWrite() // if it fails, whoever reads comes to the end
+	}
+	left := 0
+	if raw, err := socket.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	return left == 0
+}
+
 // flushDetour hands requests to the writer.
 func (q *queue) flushDetour() {
 	d, l := q.detour, q.link
 	if l.gone {
+		return
+	}
+	if d.parting { // what was to be said is
+		q.filled = 0
 		return
 	}
 	d.mu.Lock()
@@ -104,7 +127,12 @@ func (l *link) watch() {
 	end := errNoGoodbye
 	if err == io.EOF {
 		time.Sleep(grace)
-	} else {
+		err = nil
+		if p := l.unwritten.Load(); p != nil { // the kernel says once why a socket ended, to who reads or to who writes
+			err = fmt.Errorf("over TCP, where all QPs have failed: %w", *p)
+		}
+	}
+	if err != nil {
 		end = fmt.Errorf("%w: %w", transport.ErrGone, err)
 	}
 	l.die(end)

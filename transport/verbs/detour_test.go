@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,23 +78,10 @@ func TestFramesOfADetour(t *testing.T) {
 // TestTrafficGoesOnOverTCP: what a QP lost and what comes after it arrives over the detour, both ways, once and in order.
 func TestTrafficGoesOnOverTCP(t *testing.T) {
 	a, b := net.Pipe()
-	var ends [2]*conn
-	for i, socket := range []net.Conn{a, b} {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // nobody mends
-		e := &endpoint{ctx: ctx, epoll: -1, event: -1, config: Config{Slot: 1 << 10, Slots: 8, Fallback: true, Log: slog.New(slog.DiscardHandler)}}
-		e.options = transport.Options{Streams: 2, MaxMessage: 1 << 20}
-		half := e.config.layout(2)
-		l := &link{e: e, live: 1, half: half, socket: socket, memory: block{bytes: make([]byte, 2*half)}, lanes: []lane{newLane(8), newLane(8)}}
-		l.rx, l.tx = l.memory.bytes[:half], l.memory.bytes[half:]
-		l.queues = []*queue{{link: l, nic: &nic{}, sq: 64, ours: record{addr: l.memory.addr()}}}
-		c := newConn(e, transport.Key{Comm: 1, Self: int32(i), Peer: int32(1 - i)}, address{})
-		c.link, l.conn = l, c
-		e.conns = []*conn{c}
-		ends[i] = c
-		e.watchers.Go(l.watch)
-		defer e.watchers.Wait()
-		defer l.shut()
+	ends := detoured(a, b, 1<<10, 2)
+	for _, c := range ends {
+		defer c.e.watchers.Wait()
+		defer c.link.shut()
 	}
 	const n = 5000           // five slots
 	for i, c := range ends { // what the QP takes and loses
@@ -137,6 +125,98 @@ func TestTrafficGoesOnOverTCP(t *testing.T) {
 		}
 	}
 	require.True(t, ends[0].link.whole() && ends[1].link.whole())
+}
+
+// detoured is a connection between two endpoints without a device, over sockets, with one QP that nothing comes of.
+func detoured(a, b net.Conn, slot, streams int) (ends [2]*conn) {
+	for i, socket := range []net.Conn{a, b} {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // nobody mends
+		e := &endpoint{ctx: ctx, epoll: -1, event: -1, config: Config{Slot: slot, Slots: 8, Fallback: true, Log: slog.New(slog.DiscardHandler)}}
+		e.options = transport.Options{Streams: streams, MaxMessage: 1 << 20}
+		e.cache = newCache(nil, e.config)
+		half := e.config.layout(streams)
+		l := &link{e: e, live: 1, half: half, socket: socket, memory: block{bytes: make([]byte, 2*half)}}
+		for range streams {
+			l.lanes = append(l.lanes, newLane(e.config.Slots))
+		}
+		l.rx, l.tx = l.memory.bytes[:half], l.memory.bytes[half:]
+		l.queues = []*queue{{link: l, nic: &nic{}, sq: 64, ours: record{addr: l.memory.addr()}}}
+		c := newConn(e, transport.Key{Comm: 1, Self: int32(i), Peer: int32(1 - i)}, address{})
+		c.link, l.conn = l, c
+		e.conns = []*conn{c}
+		ends[i] = c
+		e.watchers.Go(l.watch)
+	}
+	return ends
+}
+
+// TestClosedOverTCP: what was sent over a slow network before the connection was closed arrives, though the reader's credits find nobody any
+// more who waits for them.
+func TestClosedOverTCP(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	pair := func() (net.Conn, net.Conn) {
+		x, err := net.Dial("tcp", listener.Addr().String())
+		require.NoError(t, err)
+		y, err := listener.Accept()
+		require.NoError(t, err)
+		return x, y
+	}
+	a, near := pair()
+	far, b := pair()
+	require.NoError(t, near.(*net.TCPConn).SetReadBuffer(64<<10))
+	var network sync.WaitGroup
+	defer network.Wait()
+	carry := func(from, to net.Conn, pause time.Duration) {
+		part := make([]byte, 16<<10)
+		for {
+			n, err := from.Read(part)
+			time.Sleep(pause)
+			to.Write(part[:n])
+			if err != nil {
+				to.(*net.TCPConn).CloseWrite()
+				return
+			}
+		}
+	}
+	network.Go(func() { carry(near, far, 5*time.Millisecond) })
+	network.Go(func() { carry(far, near, 0) })
+	ends := detoured(a, b, 64<<10, 1)
+	for _, c := range ends {
+		defer c.e.watchers.Wait()
+		defer c.link.shut()
+		q := c.link.queues[0]
+		q.broken, q.told, q.theirs, q.redone, c.link.broke, c.link.live = true, true, true, true, true, 0
+		c.link.detour()
+	}
+	const n, messages = 60 << 10, 8
+	for k := range messages {
+		ok, err := ends[0].Stream(0).Send(1, bufOf(content(0, k, n)))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	require.NoError(t, ends[0].Close())
+	in, got := make([]byte, n), 0
+	receive := func() (ok bool) {
+		ends[0].e.Progress()
+		ends[1].e.Progress()
+		ok, err = ends[1].Stream(0).Recv(1, bufOf(in))
+		time.Sleep(50 * time.Microsecond)
+		return ok || err != nil
+	}
+	for deadline := time.Now().Add(patience); got < messages; got++ {
+		for !receive() {
+			require.False(t, time.Now().After(deadline), "%d of %d arrived", got, messages)
+		}
+		require.NoError(t, err, "%d of %d arrived", got, messages)
+		require.Equal(t, content(0, got, n), in)
+	}
+	for deadline := time.Now().Add(patience); !receive() || !ends[0].gone; {
+		require.False(t, time.Now().After(deadline), "the end")
+	}
+	require.ErrorIs(t, err, transport.ErrLeft)
 }
 
 // content is the bytes of a rank's message k.

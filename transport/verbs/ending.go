@@ -100,14 +100,15 @@ func (c *conn) finish() {
 	}
 }
 
-// seeOff ends a closed connection: when all was sent a goodbye follows, and when the devices say that the peer's have it, all is over.
+// seeOff ends a closed connection: when all was sent a goodbye follows, and when the devices say that the peer's have it, and the kernel that the
+// peer's has what went over TCP, all is over.
 func (c *conn) seeOff() {
 	l := c.link
 	if c.toSend != 0 || c.park >= yielded || !l.whole() {
 		return
 	}
 	said := l.goodbye()
-	if c.flush(); said && l.settled() {
+	if c.flush(); said && l.settled() && l.parted() {
 		c.lose(errClosedConn)
 	}
 }

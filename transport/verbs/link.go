@@ -15,7 +15,7 @@ import (
 )
 
 // link is the QPs of a connection with their memory, and the TCP connection over which they were set up, which is kept because its end
-// tells of the peer's at once. It is made in the background; from connect on the driver alone touches it, but for dead.
+// tells of the peer's at once. It is made in the background; from connect on the driver alone touches it, but for dead and unwritten.
 type link struct {
 	e       *endpoint
 	memory  block // the peer's slots to us, then ours to it; Streams × Slots each
@@ -32,6 +32,8 @@ type link struct {
 	again   int            // slots that are to be written again, by another queue
 	socket  net.Conn
 	dead    atomic.Pointer[error] // the peer's end, as the socket tells it
+
+	unwritten atomic.Pointer[error] // why nothing more goes over TCP
 
 	conn   *conn // once it has taken us up
 	words  []int // of a parking, which were not answered yet
