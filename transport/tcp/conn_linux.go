@@ -15,6 +15,8 @@ import (
 type conn struct {
 	endpoint *endpoint
 	key      transport.Key
+	meet     *meet
+	place    int // in endpoint.conns
 	peer     string
 	near     bool // the peer has our address: what we send stays on the loopback device
 	streams  []stream
@@ -35,8 +37,9 @@ type conn struct {
 	gone       bool  // no descriptor is left
 }
 
-func newConn(e *endpoint, k transport.Key, a address) *conn {
-	c := &conn{endpoint: e, key: k, peer: peerName(k, a), near: a.at.Addr() == e.address.at.Addr() || a.at.Addr().IsLoopback(), streams: make([]stream, e.options.Streams)}
+func newConn(e *endpoint, m *meet, a address) *conn {
+	k := m.key
+	c := &conn{endpoint: e, key: k, meet: m, peer: peerName(k, a), near: a.at.Addr() == e.address.at.Addr() || a.at.Addr().IsLoopback(), streams: make([]stream, e.options.Streams)}
 	for i := range c.streams {
 		c.streams[i] = stream{conn: c, index: i}
 	}
@@ -309,8 +312,8 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.finish()
-	if !c.ready() && !c.gone && c.toSend == 0 {
-		c.endpoint.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self))
+	if !c.ready() && !c.gone && c.toSend == 0 &&
+		c.endpoint.fail(c.meet, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self)) {
 		c.abandon(transport.ErrClosed)
 		return nil
 	}
@@ -375,13 +378,14 @@ func (c *conn) dropBlocked() {
 	}
 }
 
-// free gives back the memory of the streams.
+// free gives back the memory of a connection that is closed and gone.
 func (c *conn) free() {
 	for i := range c.streams {
 		s := &c.streams[i]
 		c.endpoint.memory.Add(-s.memory)
-		s.memory, s.rx.staging, s.rx.shown = 0, nil, nil
+		s.memory, s.rx.ring, s.rx.staging, s.rx.shown, s.tx.ring = 0, nil, nil, nil, nil
 	}
+	c.endpoint.leave(c)
 }
 
 func isGone(err error) error {

@@ -89,7 +89,7 @@ func (e *endpoint) greet(c net.Conn) {
 	ours := e.hello(k)
 	if err := h.agree(&ours); err != nil {
 		answer(differs, err.Error())
-		e.fail(k, fmt.Errorf("%w: %w", transport.ErrMismatch, err))
+		e.failKey(k, fmt.Errorf("%w: %w", transport.ErrMismatch, err))
 		return
 	}
 	v, reason := e.admit(k, h.attempt, int(h.flows))
@@ -129,7 +129,7 @@ func (e *endpoint) dial(m *meet, a address) {
 			if !errors.Is(err, transport.ErrMismatch) {
 				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
 			}
-			e.fail(m.key, err)
+			e.fail(m, err)
 			return
 		case m.dialing.Err() == nil: // else it is about our own giving up
 			last = err
@@ -141,7 +141,7 @@ func (e *endpoint) dial(m *meet, a address) {
 		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
 			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
 		}
-		e.fail(m.key, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
+		e.fail(m, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
 	}
 }
 

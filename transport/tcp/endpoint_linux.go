@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -34,11 +35,15 @@ type endpoint struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	meets   map[transport.Key]*meet
+	mu      sync.Mutex              // guards what follows
+	meets   map[transport.Key]*meet // of keys whose connections are not closed
+	unasked int                     // of those, without a conn of our user's
+	past    past
 	shunned map[netip.AddrPort]bool // rails of peers that don't lead to them
 	closed  bool
 	over    chan struct{} // closed when Close is done
+
+	meetsMost int // the constant; tests have less
 
 	// What the driver alone touches.
 	conns []*conn
@@ -61,7 +66,7 @@ func Open(c Config, o transport.Options) (transport.Endpoint, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, shunned: map[netip.AddrPort]bool{}, over: make(chan struct{}), epoll: -1, event: -1}
+	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, shunned: map[netip.AddrPort]bool{}, over: make(chan struct{}), meetsMost: meetsMost, epoll: -1, event: -1}
 	if len(e.secret) == 0 {
 		// The handshake still tells gccl's peers from strangers.
 		e.secret = []byte("gccl, unauthenticated")
@@ -169,8 +174,8 @@ func (e *endpoint) Address() []byte { return e.address.bytes() }
 // in the set takes its sender 0.6 to 0.9 µs longer, measured over loopback, and only who sleeps needs that.
 func (e *endpoint) FD() int {
 	e.stale = false
-	for _, c := range e.conns {
-		c.watch()
+	for i := len(e.conns) - 1; i >= 0; i-- { // backwards: one that is lost may leave
+		e.conns[i].watch()
 	}
 	return e.epoll
 }
@@ -234,14 +239,15 @@ func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
 	if e.closed {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: transport.ErrClosed}
 	}
+	if _, over := e.past.why[k]; over {
+		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: errClosedConn}
+	}
 	m := e.meet(k)
 	if m.conn != nil {
 		return m.conn, nil
 	}
-	c := newConn(e, k, a)
-	m.conn = c
-	e.conns = append(e.conns, c)
-	e.open.Add(1)
+	c := newConn(e, m, a)
+	e.join(m, c)
 	switch {
 	case m.err != nil:
 		c.failure.Store(&m.err)
@@ -275,12 +281,13 @@ func (e *endpoint) Close() error {
 	for _, m := range e.meets { // nobody else is left who touches them
 		m.drop()
 	}
-	for _, c := range e.conns {
+	conns := slices.Clone(e.conns) // they leave the list when they are gone
+	for _, c := range conns {
 		c.finish()
 	}
 	for deadline := time.Now().Add(e.config.Linger); ; time.Sleep(200 * time.Microsecond) {
 		left := 0
-		for _, c := range e.conns {
+		for _, c := range conns {
 			if !c.ended() {
 				c.progress()
 				c.dropBlocked()
@@ -293,7 +300,7 @@ func (e *endpoint) Close() error {
 			break
 		}
 	}
-	for _, c := range e.conns {
+	for _, c := range conns {
 		c.abandon(errClosedHere)
 	}
 	e.conns, e.busy = nil, nil

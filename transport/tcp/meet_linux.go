@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meetsMost bounds the keys that peers may make us remember.
+// meetsMost bounds the keys that peers may make us remember without our user, and those of the past.
 const meetsMost = 1 << 16
 
 // meet is where the two ends of a key find each other. Endpoint.mu guards it.
@@ -49,8 +49,31 @@ func (e *endpoint) meet(k transport.Key) *meet {
 		m = &meet{key: k, incoming: map[uint64]*incoming{}}
 		m.dialing, m.cancel = context.WithCancel(e.ctx)
 		e.meets[k] = m
+		e.unasked++
 	}
 	return m
+}
+
+// join makes c, which is of our user, the end of m here. e.mu is held.
+func (e *endpoint) join(m *meet, c *conn) {
+	m.conn = c
+	e.unasked--
+	c.place = len(e.conns)
+	e.conns = append(e.conns, c)
+	e.open.Add(1)
+}
+
+// refuses says how a peer is answered that comes for a key that cannot have a meet.
+func (e *endpoint) refuses(k transport.Key) (v verdict, reason string) {
+	switch why, over := e.past.why[k]; {
+	case why != nil:
+		return noEntry, why.Error()
+	case over:
+		return later, "connected already"
+	case e.meets[k] == nil && e.unasked >= e.meetsMost:
+		return noEntry, fmt.Sprintf("%d connections are known already that nobody has asked for", e.unasked)
+	}
+	return welcome, ""
 }
 
 // decides reports whether our end chooses the attempt.
@@ -63,8 +86,8 @@ func (e *endpoint) admit(k transport.Key, attempt uint64, flows int) (verdict, s
 	if e.closed {
 		return noEntry, "the endpoint was closed"
 	}
-	if e.meets[k] == nil && len(e.meets) >= meetsMost {
-		return noEntry, fmt.Sprintf("%d connections are known already", meetsMost)
+	if v, reason := e.refuses(k); v != welcome {
+		return v, reason
 	}
 	m := e.meet(k)
 	switch {
@@ -89,11 +112,11 @@ func (e *endpoint) arrive(k transport.Key, h *hello, c net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.meets[k]
-	in := m.incoming[h.attempt]
-	if e.closed || m.over || in == nil || in.flows[h.flow] != nil {
+	if e.closed || m == nil || m.over || m.incoming[h.attempt] == nil || m.incoming[h.attempt].flows[h.flow] != nil {
 		c.Close()
 		return
 	}
+	in := m.incoming[h.attempt]
 	in.flows[h.flow] = c
 	if in.have++; in.have == len(in.flows) {
 		delete(m.incoming, h.attempt)
@@ -105,10 +128,11 @@ func (e *endpoint) arrive(k transport.Key, h *hello, c net.Conn) {
 func (e *endpoint) abandon(k transport.Key, attempt uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m := e.meets[k]
-	m.forget(attempt)
-	if m.reserved == attempt {
-		m.reserved = 0
+	if m := e.meets[k]; m != nil {
+		m.forget(attempt)
+		if m.reserved == attempt {
+			m.reserved = 0
+		}
 	}
 }
 
@@ -160,15 +184,40 @@ func (e *endpoint) end(m *meet, err error) {
 	}
 }
 
-// fail ends the search for k with an error, if it is not over.
-func (e *endpoint) fail(k transport.Key, err error) {
+// fail ends the search of m with an error, and reports whether it was not over.
+func (e *endpoint) fail(m *meet, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed {
-		if m := e.meet(k); !m.over {
-			e.end(m, err)
-		}
+	if e.closed || m.over {
+		return false
 	}
+	e.end(m, err)
+	return true
+}
+
+// failKey is fail of what a peer has come for.
+func (e *endpoint) failKey(k transport.Key, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v, _ := e.refuses(k); e.closed || v != welcome {
+		return
+	}
+	if m := e.meet(k); !m.over {
+		e.end(m, err)
+	}
+}
+
+// leave takes a connection that is closed and gone out of the endpoint. What stays is its key, for a while.
+func (e *endpoint) leave(c *conn) {
+	last := len(e.conns) - 1
+	e.conns[c.place] = e.conns[last]
+	e.conns[c.place].place = c.place
+	e.conns[last] = nil
+	e.conns = e.conns[:last]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.past.add(c.key, c.meet.err, e.meetsMost)
+	delete(e.meets, c.key)
 }
 
 // deliver hands the link to the conn. e.mu is held.

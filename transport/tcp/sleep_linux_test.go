@@ -122,6 +122,6 @@ func TestCongestionControl(t *testing.T) {
 	}
 	e := &endpoint{address: address{at: netip.MustParseAddrPort("10.1.2.3:4")}}
 	for at, near := range map[string]bool{"10.1.2.3:5": true, "10.1.2.4:4": false, "127.0.0.1:5": true, "[2001:db8::1]:4": false} {
-		require.Equal(t, near, newConn(e, transport.Key{}, address{at: netip.MustParseAddrPort(at)}).near, at)
+		require.Equal(t, near, newConn(e, &meet{}, address{at: netip.MustParseAddrPort(at)}).near, at)
 	}
 }

@@ -1,0 +1,84 @@
+package tcp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/stretchr/testify/require"
+)
+
+// remember has an endpoint remember fewer keys.
+func remember(e transport.Endpoint, most int) *endpoint {
+	own := e.(*endpoint)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	own.meetsMost = most
+	return own
+}
+
+// channel is the ends of a pair of ranks on a channel.
+func channel(n, self int) transport.Key {
+	return transport.Key{Channel: int32(n), Self: int32(self), Peer: int32(1 - self)}
+}
+
+// TestClosedConnsAreForgotten: an endpoint outlives many communicators, and keeps of their connections no more than the latest keys; a peer that
+// comes first with one more is let in however many there were, or are.
+func TestClosedConnsAreForgotten(t *testing.T) {
+	const most = 4
+	a, b := remember(openAt(t, Config{}, small), most), remember(openAt(t, Config{}, small), most)
+	empty := a.Stats().Memory
+	for n := range 3 * most {
+		x, err := a.Conn(channel(n, 0), b.Address())
+		require.NoError(t, err)
+		wait(t, "the connection", x.(*conn).ready, a) // the peer's user has not asked yet
+		y, err := b.Conn(channel(n, 1), a.Address())
+		require.NoError(t, err)
+		pass(t, x.Stream(0), y.Stream(0), 100, a, b)
+		require.NoError(t, x.Close())
+		require.NoError(t, y.Close())
+		wait(t, "both ends to be gone", func() bool { return x.(*conn).gone && y.(*conn).gone }, a, b)
+		_, err = a.Conn(channel(n, 0), b.Address())
+		require.ErrorIs(t, err, transport.ErrClosed)
+	}
+	for _, e := range []*endpoint{a, b} {
+		require.Empty(t, e.conns)
+		require.Empty(t, e.meets)
+		require.Len(t, e.past.why, most)
+		require.Equal(t, empty, e.Stats().Memory)
+	}
+	for n := range 2 * most { // those that are open do not count
+		x, err := a.Conn(channel(100+n, 0), b.Address())
+		require.NoError(t, err)
+		y, err := b.Conn(channel(100+n, 1), a.Address())
+		require.NoError(t, err)
+		pass(t, x.Stream(0), y.Stream(0), 100, a, b)
+	}
+	require.Zero(t, b.unasked)
+	for n := range most + 1 { // but those that nobody has asked for do
+		x, err := a.Conn(channel(200+n, 0), b.Address())
+		require.NoError(t, err)
+		if n < most {
+			wait(t, "the connection", x.(*conn).ready, a)
+			continue
+		}
+		wait(t, "the refusal", func() bool { _, err = x.Stream(0).Recv(1, transport.Buf{}); return err != nil }, a)
+		require.ErrorIs(t, err, transport.ErrGone)
+		require.ErrorContains(t, err, "4 connections are known already that nobody has asked for")
+	}
+}
+
+// TestLateForAClosedConn: who asks for a connection that its peer has closed meanwhile is told at once.
+func TestLateForAClosedConn(t *testing.T) {
+	a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+	nobody := address{at: netip.MustParseAddrPort("127.0.0.1:1"), instance: 1} // so that a does not get through before it closes
+	x, err := a.Conn(transport.Key{Self: 0, Peer: 1}, nobody.bytes())
+	require.NoError(t, err)
+	require.NoError(t, x.Close())
+	require.Empty(t, a.(*endpoint).meets)
+	y, err := b.Conn(transport.Key{Self: 1, Peer: 0}, a.Address())
+	require.NoError(t, err)
+	wait(t, "the error", func() bool { _, err = y.Stream(0).Recv(1, transport.Buf{}); return err != nil }, b)
+	require.ErrorIs(t, err, transport.ErrGone)
+	require.ErrorContains(t, err, "closed the connection")
+}
