@@ -278,8 +278,8 @@ func (e *endpoint) Close() error {
 	}
 	e.wg.Wait()
 
-	for _, m := range e.meets { // nobody else is left who touches them
-		m.drop()
+	for _, m := range e.meets {
+		e.drop(m)
 	}
 	conns := slices.Clone(e.conns) // they leave the list when they are gone
 	for _, c := range conns {

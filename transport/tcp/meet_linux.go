@@ -228,15 +228,16 @@ func (e *endpoint) deliver(m *meet) {
 	e.poke()
 }
 
-// drop closes what no conn has taken.
-func (m *meet) drop() {
+// drop ends what is not a connection yet. One that nobody has asked for gets a conn, which ends as all do: its peer is to know that it is no death.
+// e.mu need not be held, for nobody else is left.
+func (e *endpoint) drop(m *meet) {
 	m.cancel()
 	for attempt := range m.incoming {
 		m.forget(attempt)
 	}
 	if m.link != nil {
-		m.link.close()
-		m.link = nil
+		e.join(m, newConn(e, m, address{}))
+		e.deliver(m)
 	}
 }
 

@@ -68,6 +68,34 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestUnusedEndLeaves: the peer of a connection whose end nobody has asked for learns that its endpoint was closed, whatever it has sent there;
+// it must not look like a death.
+func TestUnusedEndLeaves(t *testing.T) {
+	for _, flows := range []int{1, 3} {
+		for _, bytes := range []int{0, 100, 1 << 20} {
+			a, b := openAt(t, Config{Flows: flows}, small), openAt(t, Config{Flows: flows}, small)
+			x, err := a.Conn(transport.Key{Self: 0, Peer: 1}, b.Address())
+			require.NoError(t, err)
+			wait(t, "the connection", x.(*conn).ready, a)
+			wait(t, "its other end", func() bool {
+				e := b.(*endpoint)
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				m := e.meets[transport.Key{Self: 1, Peer: 0}]
+				return m != nil && m.link != nil
+			})
+			if bytes > 0 {
+				_, err := x.Stream(1).Send(1, bufOf(make([]byte, bytes)))
+				require.NoError(t, err)
+				a.Progress()
+			}
+			require.NoError(t, b.Close())
+			wait(t, "the error", func() bool { _, err = x.Stream(0).Recv(1, bufOf(make([]byte, 8))); return err != nil }, a)
+			require.ErrorIs(t, err, transport.ErrLeft)
+		}
+	}
+}
+
 // TestLateForAClosedConn: who asks for a connection that its peer has closed meanwhile is told at once.
 func TestLateForAClosedConn(t *testing.T) {
 	a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
