@@ -43,7 +43,7 @@ type endpoint struct {
 	closed  bool
 	over    chan struct{} // closed when Close is done
 
-	meetsMost int // the constant; tests have less
+	remembers int // keys, see most; tests' alone
 
 	// What the driver alone touches.
 	conns []*conn
@@ -66,7 +66,7 @@ func Open(c Config, o transport.Options) (transport.Endpoint, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, shunned: map[netip.AddrPort]bool{}, over: make(chan struct{}), meetsMost: meetsMost, epoll: -1, event: -1}
+	e := &endpoint{config: c, options: o, secret: o.Secret, meets: map[transport.Key]*meet{}, shunned: map[netip.AddrPort]bool{}, over: make(chan struct{}), epoll: -1, event: -1}
 	if len(e.secret) == 0 {
 		// The handshake still tells gccl's peers from strangers.
 		e.secret = []byte("gccl, unauthenticated")
@@ -239,7 +239,7 @@ func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
 	if e.closed {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: transport.ErrClosed}
 	}
-	if _, over := e.past.why[k]; over {
+	if _, over := e.past.of(k); over {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: errClosedConn}
 	}
 	m := e.meet(k)

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -54,6 +55,9 @@ func (e *endpoint) meet(k transport.Key) *meet {
 	return m
 }
 
+// most is how many keys are remembered of either kind.
+func (e *endpoint) most() int { return cmp.Or(e.remembers, meetsMost) }
+
 // join makes c, which is of our user, the end of m here. e.mu is held.
 func (e *endpoint) join(m *meet, c *conn) {
 	m.conn = c
@@ -65,12 +69,12 @@ func (e *endpoint) join(m *meet, c *conn) {
 
 // refuses says how a peer is answered that comes for a key that cannot have a meet.
 func (e *endpoint) refuses(k transport.Key) (v verdict, reason string) {
-	switch why, over := e.past.why[k]; {
+	switch why, over := e.past.of(k); {
 	case why != nil:
 		return noEntry, why.Error()
 	case over:
 		return later, "connected already"
-	case e.meets[k] == nil && e.unasked >= e.meetsMost:
+	case e.meets[k] == nil && e.unasked >= e.most():
 		return noEntry, fmt.Sprintf("%d connections are known already that nobody has asked for", e.unasked)
 	}
 	return welcome, ""
@@ -216,7 +220,7 @@ func (e *endpoint) leave(c *conn) {
 	e.conns = e.conns[:last]
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.past.add(c.key, c.meet.err, e.meetsMost)
+	e.past.add(c.key, c.meet.err, e.most())
 	delete(e.meets, c.key)
 }
 

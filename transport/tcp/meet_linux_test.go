@@ -13,7 +13,7 @@ func remember(e transport.Endpoint, most int) *endpoint {
 	own := e.(*endpoint)
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	own.meetsMost = most
+	own.remembers = most
 	return own
 }
 

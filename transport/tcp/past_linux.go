@@ -24,3 +24,9 @@ func (p *past) add(k transport.Key, why error, most int) {
 	p.keys[p.next] = k
 	p.next = (p.next + 1) % most
 }
+
+// of reports whether a key is of the past, and why there was no connection.
+func (p *past) of(k transport.Key) (why error, is bool) {
+	why, is = p.why[k]
+	return why, is
+}

@@ -28,9 +28,8 @@ func (e *endpoint) Close() error {
 	e.listener.Close()
 	e.wg.Wait()
 
-	var errs []error
-	for _, m := range e.meets { // nobody else is left who touches them
-		errs = append(errs, m.drop())
+	for _, m := range e.meets {
+		e.drop(m)
 	}
 	conns := slices.Clone(e.conns) // they leave the list when they are gone
 	for _, c := range conns {
@@ -57,7 +56,7 @@ func (e *endpoint) Close() error {
 		c.lose(errClosedHere)
 	}
 	e.conns, e.busy = nil, nil
-	return errors.Join(append(errs, e.release())...)
+	return e.release()
 }
 
 var errClosedHere = fmt.Errorf("%w: the endpoint was closed", transport.ErrClosed)

@@ -72,8 +72,7 @@ func (c *conn) Close() error {
 	if c.gone {
 		return nil
 	}
-	if !c.ready() && !c.gone && c.toSend == 0 {
-		c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self))
+	if !c.ready() && !c.gone && c.toSend == 0 && c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self)) {
 		c.lose(errClosedConn)
 		return nil
 	}
@@ -136,7 +135,7 @@ func (c *conn) sendable() bool {
 	return false
 }
 
-// free gives back the memory of a connection that is closed and gone. What is left says who it was, to those who ask for its key.
+// free gives back the memory of a connection that is closed and gone. What is left says who it was.
 func (c *conn) free() {
 	for i := range c.streams {
 		s := &c.streams[i]
@@ -148,11 +147,7 @@ func (c *conn) free() {
 		c.complain(c.link.free())
 		c.link = nil
 	}
-	last := len(c.e.conns) - 1
-	c.e.conns[c.place] = c.e.conns[last]
-	c.e.conns[c.place].place = c.place
-	c.e.conns[last] = nil
-	c.e.conns = c.e.conns[:last]
+	c.e.leave(c)
 }
 
 func isGone(err error) error { return fmt.Errorf("%w: %w", transport.ErrGone, err) }

@@ -41,10 +41,14 @@ type endpoint struct {
 	wg       sync.WaitGroup
 	watchers sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	meets  map[transport.Key]*meet
-	closed bool
-	over   chan struct{} // closed when Close is done
+	mu      sync.Mutex              // guards what follows
+	meets   map[transport.Key]*meet // of keys whose connections are not closed
+	unasked int                     // of those, without a conn of our user's
+	past    past
+	closed  bool
+	over    chan struct{} // closed when Close is done
+
+	remembers int // keys, see most; tests' alone
 
 	jobsMu sync.Mutex // guards what follows
 	jobs   []*job
@@ -277,15 +281,15 @@ func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
 	if e.closed {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: transport.ErrClosed}
 	}
+	if _, over := e.past.of(k); over {
+		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: errClosedConn}
+	}
 	m := e.meet(k)
 	if m.conn != nil {
 		return m.conn, nil
 	}
 	c := newConn(e, k, a)
-	m.conn = c
-	c.place = len(e.conns)
-	e.conns = append(e.conns, c)
-	e.open.Add(1)
+	e.join(m, c)
 	switch {
 	case m.err != nil:
 		c.failure.Store(&m.err)

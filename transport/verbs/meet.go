@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"github.com/gccl-project/gccl/transport"
 )
 
-// meetsMost bounds the keys that peers may make us remember.
+// meetsMost bounds the keys that peers may make us remember without our user, and those of the past.
 const meetsMost = 1 << 16
 
 // meet is where the two ends of a key find each other. Endpoint.mu guards it. The lower rank of the pair alone offers a QP; the higher
@@ -34,15 +35,41 @@ type meet struct {
 // offers reports whether our end is the one that offers.
 func (m *meet) offers() bool { return m.key.Self < m.key.Peer }
 
-// meet finds or makes the meet of k. e.mu is held.
+// meet finds or makes the meet of k. One of the past is over, and is not kept. e.mu is held.
 func (e *endpoint) meet(k transport.Key) *meet {
 	m := e.meets[k]
 	if m == nil {
 		m = &meet{key: k}
 		m.renew(e.ctx)
+		if m.err, m.over = e.past.of(k); m.over {
+			m.cancel()
+			return m
+		}
 		e.meets[k] = m
+		e.unasked++
 	}
 	return m
+}
+
+// most is how many keys are remembered of either kind.
+func (e *endpoint) most() int { return cmp.Or(e.remembers, meetsMost) }
+
+// join makes c, which is of our user, the end of m here. e.mu is held.
+func (e *endpoint) join(m *meet, c *conn) {
+	m.conn = c
+	e.unasked--
+	c.place = len(e.conns)
+	e.conns = append(e.conns, c)
+	e.open.Add(1)
+}
+
+// full says why a peer that comes for k is not let in, though we may have nothing against it: too many have come before our user. e.mu is held.
+func (e *endpoint) full(k transport.Key) error {
+	_, over := e.past.of(k)
+	if over || e.meets[k] != nil || e.unasked < e.most() {
+		return nil
+	}
+	return fmt.Errorf("%d connections are known already that nobody has asked for", e.unasked)
 }
 
 // renew makes a new search possible.
@@ -70,8 +97,8 @@ func (e *endpoint) admit(k transport.Key, h *hello) (verdict, string) {
 	if e.closed {
 		return noEntry, "the endpoint was closed"
 	}
-	if e.meets[k] == nil && len(e.meets) >= meetsMost {
-		return noEntry, fmt.Sprintf("%d connections are known already", meetsMost)
+	if err := e.full(k); err != nil {
+		return noEntry, err.Error()
 	}
 	m := e.meet(k)
 	switch {
@@ -120,14 +147,34 @@ func (e *endpoint) end(m *meet, err error) {
 	}
 }
 
-// fail ends the search for k with an error, if it is not over.
-func (e *endpoint) fail(k transport.Key, err error) {
+// fail ends the search for k with an error, and reports whether it was not over.
+func (e *endpoint) fail(k transport.Key, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed {
-		if m := e.meet(k); !m.over {
-			e.end(m, err)
-		}
+	if e.closed || e.full(k) != nil {
+		return false
+	}
+	m := e.meet(k)
+	if m.over {
+		return false
+	}
+	e.end(m, err)
+	return true
+}
+
+// leave takes a connection that is closed and gone out of the endpoint. What stays is its key, for a while.
+func (e *endpoint) leave(c *conn) {
+	last := len(e.conns) - 1
+	e.conns[c.place] = e.conns[last]
+	e.conns[c.place].place = c.place
+	e.conns[last] = nil
+	e.conns = e.conns[:last]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m := e.meets[c.key]; m != nil {
+		m.cancel()
+		e.past.add(c.key, m.err, e.most())
+		delete(e.meets, c.key)
 	}
 }
 
@@ -138,13 +185,15 @@ func (e *endpoint) deliver(m *meet) {
 	e.poke()
 }
 
-// drop destroys what no conn has taken.
-func (m *meet) drop() error {
+// drop ends a search. A connection that nobody has asked for gets a conn, which ends as all do: its peer is to know that it is no death. e.mu need
+// not be held, for nobody else is left.
+func (e *endpoint) drop(m *meet) {
 	m.cancel()
 	if m.link == nil {
-		return nil
+		return
 	}
-	l := m.link
-	m.link = nil
-	return errors.Join(l.shut(), l.free())
+	if m.conn == nil {
+		e.join(m, newConn(e, m.key, address{}))
+	}
+	e.deliver(m)
 }
