@@ -82,7 +82,7 @@ func (l *link) flush(side int, e *endpoint) {
 	}
 }
 
-// forget takes a link out of the network once nobody uses it.
+// forget takes a link out of the network, and its ends out of their endpoints, once nobody uses it.
 func (n *Network) forget(l *link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,8 +90,15 @@ func (n *Network) forget(l *link) {
 }
 
 func (n *Network) forgetLocked(l *link) {
-	if l.closed[0].Load() && l.closed[1].Load() && n.links[l.key] == l {
-		delete(n.links, l.key)
+	if !l.closed[0].Load() || !l.closed[1].Load() || n.links[l.key] != l {
+		return
+	}
+	delete(n.links, l.key)
+	for side, id := range l.key.ids {
+		k := transport.Key{Comm: l.key.comm, Channel: l.key.channel, Self: l.key.ranks[side], Peer: l.key.ranks[1-side]}
+		if e := n.open[id]; e != nil && e.conns[k] != nil && e.conns[k].link == l {
+			delete(e.conns, k)
+		}
 	}
 }
 
