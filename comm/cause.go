@@ -27,6 +27,9 @@ var classes = map[string]error{
 	"out of sequence": transport.ErrSequence, "no memory": transport.ErrSpace, "canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }
 
+// precedence is which of them counts where an error is several: what says more. That a peer is gone often follows from the rest.
+var precedence = []string{"mismatch", "corrupt", "out of sequence", "no memory", "canceled", "timeout", "deadline", "peer gone"}
+
 // causeOf puts what went wrong here into that form.
 func causeOf(err error) *cause {
 	if c := (*cause)(nil); errors.As(err, &c) {
@@ -37,9 +40,10 @@ func causeOf(err error) *cause {
 		return parseCause(told.Notice)
 	}
 	c := &cause{text: err.Error(), from: -1}
-	for class, sentinel := range classes {
-		if errors.Is(err, sentinel) {
+	for _, class := range precedence {
+		if errors.Is(err, classes[class]) {
 			c.class = class
+			break
 		}
 	}
 	var peer *transport.PeerError
@@ -52,7 +56,7 @@ func causeOf(err error) *cause {
 	if errors.As(err, new(*bootstrap.PeerError)) {
 		c.class = "peer gone"
 	}
-	var blames interface{ Culprits() []int } // bootstrap's errors do
+	var blames interface{ Culprits() []int } // bootstrap's errors do, and transport.OwnError
 	if errors.As(err, &blames) {
 		c.ranks = blames.Culprits()
 	}

@@ -41,6 +41,24 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
+// OwnError is a failure of our own end that its peer cannot help and has no part in: we lack memory, descriptors, or something of a device. In a
+// PeerError it says whose fault it is.
+type OwnError struct {
+	Rank int // ours, in the communicator
+	Err  error
+}
+
+// Error is for the peer's log as well as ours.
+func (e *OwnError) Error() string {
+	return fmt.Sprintf("this is rank %d's own failure: %v", e.Rank, e.Err)
+}
+
+// Unwrap returns the failure.
+func (e *OwnError) Unwrap() error { return e.Err }
+
+// Culprits are the ranks to blame.
+func (e *OwnError) Culprits() []int { return []int{e.Rank} }
+
 // TagError says that the peer's next message is not the one that was asked for:
 // the ranks called different collectives, or the same with other arguments. It
 // is ErrMismatch.

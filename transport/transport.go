@@ -31,6 +31,7 @@
 //     receives say "not yet".
 //   - The death of the peer is an error wrapping ErrGone on every stream that
 //     waits for it.
+//   - What our own end lacks, memory or descriptors, is an OwnError, and no ErrGone.
 //   - After Endpoint.Close no goroutine, descriptor, mapping or file is left, and
 //     no peer can touch our memory.
 //

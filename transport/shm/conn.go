@@ -63,6 +63,9 @@ func (c *conn) Peer() string {
 func (c *conn) Met() bool { return c.remote != nil }
 
 func (c *conn) wrap(op string, err error) error {
+	if errors.As(err, new(*SpaceError)) { // of our segment
+		err = &transport.OwnError{Rank: int(c.key.Self), Err: err}
+	}
 	return &transport.PeerError{Transport: "shm", Key: c.key, Peer: c.Peer(), Op: op, Err: err}
 }
 

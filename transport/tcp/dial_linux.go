@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -141,8 +142,18 @@ func (e *endpoint) dial(m *meet, a address) {
 		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
 			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
 		}
-		e.fail(m, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
+		err := fmt.Errorf("not connected within %v: %w", e.config.ConnectTimeout, last)
+		if scarce(last) {
+			e.fail(m, &transport.OwnError{Rank: int(m.key.Self), Err: err})
+		} else {
+			e.fail(m, isGone(err))
+		}
 	}
+}
+
+// scarce reports whether there is too little of something here, which the peer cannot help.
+func scarce(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) })
 }
 
 func sleep(ctx context.Context, d time.Duration) {

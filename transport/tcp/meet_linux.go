@@ -163,7 +163,7 @@ func (e *endpoint) establish(m *meet, conns []net.Conn, window uint32) {
 		if err != nil {
 			closeAll(conns[i:])
 			l.close()
-			e.end(m, fmt.Errorf("%w: %w", transport.ErrGone, err))
+			e.end(m, &transport.OwnError{Rank: int(m.key.Self), Err: err})
 			return
 		}
 		l.fds = append(l.fds, fd)

@@ -1,11 +1,14 @@
 package tcp
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // remember has an endpoint remember fewer keys.
@@ -109,4 +112,44 @@ func TestLateForAClosedConn(t *testing.T) {
 	wait(t, "the error", func() bool { _, err = y.Stream(0).Recv(1, transport.Buf{}); return err != nil }, b)
 	require.ErrorIs(t, err, transport.ErrGone)
 	require.ErrorContains(t, err, "closed the connection")
+}
+
+// TestOwnFailure: what ends a connection because our process lacks it is not said of the peer.
+func TestOwnFailure(t *testing.T) {
+	receive := func(c transport.Conn, e transport.Endpoint) (err error) {
+		wait(t, "the error", func() bool { _, err = c.Stream(0).Recv(1, transport.Buf{}); return err != nil }, e)
+		return err
+	}
+	own := func(err error) {
+		t.Helper()
+		var o *transport.OwnError
+		require.ErrorAs(t, err, &o)
+		require.Equal(t, 0, o.Rank)
+		require.NotErrorIs(t, err, transport.ErrGone)
+	}
+	t.Run("of a socket that was there", func(t *testing.T) {
+		a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+		socket, err := net.Dial("tcp", b.(*endpoint).address.at.String())
+		require.NoError(t, err)
+		socket.Close() // so that its descriptor cannot be had
+		e, k := a.(*endpoint), transport.Key{Self: 0, Peer: 1}
+		e.mu.Lock()
+		e.establish(e.meet(k), []net.Conn{socket}, 64<<10)
+		e.mu.Unlock()
+		c, err := a.Conn(k, b.Address())
+		require.NoError(t, err)
+		own(receive(c, a))
+	})
+	t.Run("of one that there never was", func(t *testing.T) {
+		a, b := openAt(t, Config{ConnectTimeout: 100 * time.Millisecond}, small), openAt(t, Config{}, small)
+		var had unix.Rlimit
+		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: had.Max}))
+		defer unix.Setrlimit(unix.RLIMIT_NOFILE, &had)
+		c, err := a.Conn(transport.Key{Self: 0, Peer: 1}, b.Address())
+		require.NoError(t, err)
+		err = receive(c, a)
+		own(err)
+		require.ErrorIs(t, err, unix.EMFILE)
+	})
 }

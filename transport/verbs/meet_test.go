@@ -5,9 +5,11 @@ package verbs
 import (
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gccl-project/gccl/bootstrap/auth"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
 )
@@ -128,5 +130,49 @@ func TestUnusedEndLeaves(t *testing.T) {
 			require.NoError(t, eps[1].Close())
 			require.ErrorIs(t, recv(eps[0], c), transport.ErrLeft)
 		}
+	})
+}
+
+// TestOwnShortage: what our own end lacks for a connection is not said of the peer, which is told whose failure it is.
+func TestOwnShortage(t *testing.T) {
+	e := &endpoint{epoll: -1, event: -1, meets: map[transport.Key]*meet{}, budget: 10, secret: []byte("secret"), options: testOptions()}
+	var err error
+	e.config, err = small().validate()
+	require.NoError(t, err)
+	e.pool = &pool{size: 1 << 20, config: Config{Pool: 1}}
+	var cancel context.CancelFunc
+	e.ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	own := func(k transport.Key) {
+		t.Helper()
+		var o *transport.OwnError
+		require.ErrorAs(t, e.meets[k].err, &o)
+		require.EqualValues(t, k.Self, o.Rank)
+		require.ErrorIs(t, o, transport.ErrSpace)
+		require.NotErrorIs(t, e.meets[k].err, transport.ErrGone)
+	}
+	t.Run("as the one that is asked", func(t *testing.T) {
+		h := e.hello(transport.Key{Self: 0, Peer: 1})
+		h.kind, h.records = kindOffer, []record{{}}
+		l, r := e.consider(&h)
+		require.Nil(t, l)
+		require.Equal(t, noEntry, r.verdict)
+		require.Contains(t, r.reason, "rank 1's own failure")
+		own(transport.Key{Self: 1, Peer: 0})
+	})
+	t.Run("as the one that offers", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		var peer sync.WaitGroup
+		defer peer.Wait()
+		defer listener.Close()
+		gate := &auth.Gate{Secret: e.secret, Service: service}
+		peer.Go(func() { gate.Serve(listener, func(c net.Conn) { c.Close() }) })
+		k := transport.Key{Channel: 1, Self: 0, Peer: 1}
+		e.mu.Lock()
+		m := e.meet(k)
+		e.mu.Unlock()
+		e.search(m.setUp, m, address{at: listener.Addr().(*net.TCPAddr).AddrPort(), ports: 1, qps: 1}, false)
+		own(k)
 	})
 }

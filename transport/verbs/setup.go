@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -67,8 +68,8 @@ func (e *endpoint) search(setUp context.Context, m *meet, a address, before bool
 			sleep(ctx, ringAgain)
 			continue
 		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger), before && errors.Is(err, syscall.ECONNREFUSED):
-			if !errors.Is(err, transport.ErrMismatch) {
-				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
+			if !errors.Is(err, transport.ErrMismatch) && !errors.As(err, new(*transport.OwnError)) {
+				err = isGone(err)
 			}
 			e.fail(m.key, err)
 			return
@@ -84,8 +85,18 @@ func (e *endpoint) search(setUp context.Context, m *meet, a address, before bool
 		if timeout := net.Error(nil); errors.As(last, &timeout) && timeout.Timeout() {
 			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
 		}
-		e.fail(m.key, fmt.Errorf("%w: not connected within %v: %w", transport.ErrGone, e.config.ConnectTimeout, last))
+		err := fmt.Errorf("not connected within %v: %w", e.config.ConnectTimeout, last)
+		if scarce(last) {
+			e.fail(m.key, &transport.OwnError{Rank: int(m.key.Self), Err: err})
+		} else {
+			e.fail(m.key, isGone(err))
+		}
 	}
+}
+
+// scarce reports whether there is too little of something here, which the peer cannot help.
+func scarce(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) })
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -162,7 +173,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 			return errNoRoom
 		}
 		if l, err = e.newLink(e.address.queues(a)); err != nil {
-			return refusal{err} // ours: the peer cannot help
+			return refusal{&transport.OwnError{Rank: int(m.key.Self), Err: err}}
 		}
 		h.kind, h.address, h.records, h.queues = kindOffer, nil, l.records(), uint8(len(l.queues))
 	}
@@ -285,14 +296,14 @@ func (e *endpoint) consider(h *hello) (*link, reply) {
 		return nil, reply{verdict: later, reason: errNoRoom.Error()}
 	}
 	l, err := e.newLink(len(h.records))
-	if err == nil {
-		err = l.connect(h.records)
-	}
 	if err != nil {
-		if l != nil {
-			err = errors.Join(err, l.shut(), l.free())
-		}
-		e.fail(k, fmt.Errorf("%w: %w", transport.ErrGone, err))
+		err = &transport.OwnError{Rank: int(k.Self), Err: err}
+		e.fail(k, err)
+		return nil, reply{verdict: noEntry, reason: err.Error()}
+	}
+	if err := l.connect(h.records); err != nil {
+		err = errors.Join(err, l.shut(), l.free())
+		e.fail(k, isGone(err))
 		return nil, reply{verdict: noEntry, reason: err.Error()}
 	}
 	return l, reply{verdict: welcome, records: l.records()}
