@@ -22,6 +22,9 @@ import (
 const (
 	// stepTimeout bounds each of: dialling a socket, its handshakes.
 	stepTimeout = 5 * time.Second
+	// commitTimeout is how long an acceptor waits for the commit: longer than its dialler, who may write it in the last moment, waits for
+	// anything. Were it lost, one end would have a connection, and the other would turn away all further attempts.
+	commitTimeout = 30 * time.Second
 	// railTimeout is stepTimeout for what can be done without.
 	railTimeout = 2 * time.Second
 	// headStart is what the higher rank leaves to the lower one, so that the
@@ -94,6 +97,7 @@ func (e *endpoint) greet(c net.Conn) {
 		return
 	}
 	v, reason := e.admit(k, h.attempt, int(h.flows))
+	c.SetDeadline(time.Now().Add(commitTimeout))
 	if ok := answer(v, reason); v != welcome {
 		return
 	} else if ok {

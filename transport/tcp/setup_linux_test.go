@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -280,6 +282,40 @@ func TestMeetRace(t *testing.T) {
 			})
 		}
 	}
+}
+
+// deadlines notes the last one of a socket.
+type deadlines struct {
+	net.Conn
+	last atomic.Int64 // in ns since 1970
+}
+
+func (d *deadlines) SetDeadline(t time.Time) error {
+	d.last.Store(t.UnixNano())
+	return d.Conn.SetDeadline(t)
+}
+
+// TestAcceptorIsMorePatient: a dialler may commit just before its time is over, and counts on the acceptor then.
+func TestAcceptorIsMorePatient(t *testing.T) {
+	e := openAt(t, Config{}, small).(*endpoint)
+	dialler, socket := net.Pipe()
+	acceptor := &deadlines{Conn: socket}
+	greeted := make(chan struct{})
+	go func() { defer close(greeted); e.greet(acceptor) }()
+	h := e.hello(transport.Key{Self: 0, Peer: 1})
+	h.attempt, h.instance, h.flows = 1, e.address.instance, 1
+	last := time.Now().Add(stepTimeout)
+	_, err := dialler.Write(h.bytes())
+	require.NoError(t, err)
+	b := make([]byte, welcomeSize)
+	_, err = io.ReadFull(dialler, b)
+	require.NoError(t, err)
+	r, err := parseReply(b)
+	require.NoError(t, err)
+	require.Equal(t, welcome, r.verdict)
+	require.Greater(t, time.Unix(0, acceptor.last.Load()).Sub(last), 2*stepTimeout)
+	dialler.Close()
+	<-greeted
 }
 
 // TestCloseOnExec: no descriptor reaches a program that a process starts.

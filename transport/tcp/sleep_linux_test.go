@@ -59,6 +59,30 @@ func TestSocketsAreWatchedForSleepersAlone(t *testing.T) {
 	})
 }
 
+// A kernel that lacks memory says so though the socket has room: whoever sleeps must be woken by that, which is no news.
+func TestRoomWithoutMemory(t *testing.T) {
+	a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+	x, y := connect(t, a, b)
+	pass(t, x.Stream(0), y.Stream(0), 8, a, b)
+	f := &x.(*conn).flows[0]
+	news(t, a)
+	f.queued = 1 // as if a frame waited
+	defer func() { f.queued = 0 }()
+	a.(transport.Pollable).FD()
+	require.Equal(t, 1, news(t, a))
+	f.refused(unix.EAGAIN)
+	require.Zero(t, news(t, a), "the kernel will tell")
+	for _, errno := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM} {
+		f.refused(errno)
+		require.Equal(t, 1, news(t, a), errno)
+		require.EqualValues(t, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP, f.watched)
+	}
+	f.watched = 0
+	f.refused(unix.ENOBUFS)
+	require.Zero(t, f.watched, "nobody sleeps")
+	f.watched = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP
+}
+
 // Who has called FD looks once more before it sleeps. A socket that then takes no more is watched for room; where part of a message was read, its
 // socket is out of the set, and Progress says, once, that something moved.
 func TestLastLookBeforeASleep(t *testing.T) {

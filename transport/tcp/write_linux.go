@@ -125,17 +125,27 @@ func (f *flow) push() int {
 	n, errno := f.write()
 	switch errno {
 	case 0:
-	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
-		if f.watched != 0 { // by who looks once more before it sleeps
-			f.conn.watch()
-		}
-		return 0
 	default:
-		f.conn.cannotSend(isGone(errno))
+		f.refused(errno)
 		return 0
 	}
 	f.advance(n)
 	return n
+}
+
+// refused acts on a call that wrote nothing.
+func (f *flow) refused(errno unix.Errno) {
+	switch errno {
+	case unix.ENOBUFS, unix.ENOMEM:
+		f.watched &^= unix.EPOLLIN // so that it is set again: room that the socket has all the while is no news otherwise
+	case unix.EAGAIN:
+	default:
+		f.conn.cannotSend(isGone(errno))
+		return
+	}
+	if f.watched != 0 { // by who looks once more before it sleeps
+		f.conn.watch()
+	}
 }
 
 // write makes one call for the queued frames. A short one that is alone is copied behind its header: one piece of memory takes the kernel less time
