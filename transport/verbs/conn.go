@@ -28,7 +28,8 @@ type conn struct {
 	busy     bool   // in endpoint.busy
 	used     uint64 // endpoint.tick when something was last sent or read
 	park     park
-	place    int // in endpoint.conns
+	met      bool // before it was parked
+	place    int  // in endpoint.conns
 
 	one oneSided
 
@@ -56,9 +57,9 @@ func (c *conn) Peer() string {
 	return fmt.Sprintf("%s (%v)", c.peer, c.link)
 }
 
-// Met reports whether anything came that only the peer's user can have sent.
+// Met reports whether anything came that only the peer's user can have sent; or whether it agreed to park, as only a connection does that has one.
 func (c *conn) Met() bool {
-	return c.link != nil && slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived.count > 0 || l.credit > 0 || l.ends })
+	return c.met || c.park == parked || c.link != nil && slices.ContainsFunc(c.link.lanes, func(l lane) bool { return l.arrived.count > 0 || l.credit > 0 || l.ends })
 }
 
 func (c *conn) wrap(op string, err error) error {
@@ -86,6 +87,7 @@ func (c *conn) takeUp() bool {
 		switch {
 		case c.park != parked:
 		case !c.closed || c.toSend != 0:
+			c.met = true // the lanes of the next link begin anew
 			c.unpark()
 		default:
 			c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self))

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -157,4 +158,21 @@ func TestParkedPeerGone(t *testing.T) {
 	t.Logf("after %v: %v", time.Since(start), err)
 	require.ErrorIs(t, err, transport.ErrGone)
 	require.Less(t, time.Since(start), 20*time.Second)
+}
+
+// TestMetBeforeParking: that the peer's user was at the other end is not forgotten with the link.
+func TestMetBeforeParking(t *testing.T) {
+	c := replayLink(1)
+	e := c.e
+	e.ctx, e.event, e.pool, e.meets, e.closed = context.Background(), -1, &pool{}, map[transport.Key]*meet{}, true // so that nobody connects
+	require.False(t, c.Met())
+	c.link.memory.of = &chunk{}
+	c.unlink()
+	require.True(t, c.Met())
+	require.False(t, c.takeUp())
+	require.Equal(t, unparked, c.park)
+	require.True(t, c.Met())
+	c.arrived.Store(bare(1))
+	require.True(t, c.takeUp())
+	require.True(t, c.Met())
 }
