@@ -141,7 +141,7 @@ func TestOwnFailure(t *testing.T) {
 		own(receive(c, a))
 	})
 	t.Run("of one that there never was", func(t *testing.T) {
-		a, b := openAt(t, Config{ConnectTimeout: 100 * time.Millisecond}, small), openAt(t, Config{}, small)
+		a, b := openAt(t, Config{ConnectTimeout: time.Second}, small), openAt(t, Config{}, small)
 		var had unix.Rlimit
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: had.Max}))

@@ -131,9 +131,7 @@ func TestUC19_Strangers(t *testing.T) {
 		strangers(e.(*endpoint).address.at.String(), 200)
 	}
 	x, y := connect(t, a, b)
-	start := time.Now()
 	pass(t, x.Stream(0), y.Stream(0), 100, a, b)
-	require.Less(t, time.Since(start), 30*time.Second)
 	for _, e := range []transport.Endpoint{a, b} {
 		strangers(e.(*endpoint).address.at.String(), 0)
 	}
@@ -174,7 +172,7 @@ func TestUnauthenticated(t *testing.T) {
 // TestNobodyListens: the error says for how long we tried, and what the last
 // attempt got.
 func TestNobodyListens(t *testing.T) {
-	a, b := openAt(t, Config{ConnectTimeout: 200 * time.Millisecond}, small), openAt(t, Config{}, small)
+	a, b := openAt(t, Config{ConnectTimeout: time.Second}, small), openAt(t, Config{}, small)
 	address := b.Address()
 	require.NoError(t, b.Close())
 	c, err := a.Conn(transport.Key{Self: 0, Peer: 1}, address)
@@ -182,7 +180,7 @@ func TestNobodyListens(t *testing.T) {
 	wait(t, "the error", func() bool { _, err = c.Stream(0).Recv(1, transport.Buf{}); return err != nil }, a)
 	require.ErrorIs(t, err, transport.ErrGone)
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
-	require.ErrorContains(t, err, "not connected within 200ms")
+	require.ErrorContains(t, err, "not connected within 1s")
 	require.ErrorContains(t, err, c.Peer())
 	_, err = c.Stream(1).Send(1, transport.Buf{})
 	require.ErrorIs(t, err, transport.ErrGone)

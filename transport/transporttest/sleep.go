@@ -12,7 +12,7 @@ import (
 )
 
 // nap bounds one sleep. A sleep that lasts so long was not woken.
-const nap = 20 * time.Second
+const nap = time.Minute
 
 var errNotWoken = errors.New("slept and was not woken")
 

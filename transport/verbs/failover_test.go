@@ -127,7 +127,7 @@ func TestFailover(t *testing.T) {
 			return d.conns[0].(*conn).link.live == 4 && d.conns[1].(*conn).link.live == 4
 		})
 		t.Logf("%v after the wire was back all QPs work again", time.Since(start))
-		require.Less(t, time.Since(start), 30*time.Second)
+		require.Less(t, time.Since(start), patience)
 		before := packets(t, "rxe1", "sent_pkts")
 		d.traffic(20, 50_000, func(int) {})
 		require.Greater(t, packets(t, "rxe1", "sent_pkts")-before, 20*2*50_000/4/1024, "the wire that is back carries its part")
@@ -191,7 +191,7 @@ func TestUC48_LinkFlaps(t *testing.T) {
 		}
 	})
 	t.Logf("nothing arrived for at most %v", gap)
-	require.Less(t, gap, 10*time.Second)
+	require.Less(t, gap, patience)
 	require.Zero(t, d.conns[0].(*conn).link.live)
 	require.Equal(t, 2, log.count("goes by TCP"), "a line at each end: %s", log.text())
 	heal()
@@ -200,7 +200,7 @@ func TestUC48_LinkFlaps(t *testing.T) {
 		return d.conns[0].(*conn).link.live == 1 && d.conns[1].(*conn).link.live == 1
 	})
 	t.Logf("RDMA is back after %v", time.Since(start))
-	require.Less(t, time.Since(start), 30*time.Second)
+	require.Less(t, time.Since(start), patience)
 	require.Equal(t, 2, log.count("works again"))
 	before := packets(t, "rxe1", "sent_pkts")
 	d.traffic(20, 50_000, func(int) {})

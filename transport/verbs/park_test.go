@@ -157,7 +157,7 @@ func TestParkedPeerGone(t *testing.T) {
 	})
 	t.Logf("after %v: %v", time.Since(start), err)
 	require.ErrorIs(t, err, transport.ErrGone)
-	require.Less(t, time.Since(start), 20*time.Second)
+	require.NotContains(t, err.Error(), "not connected within", "it is known before the time for that is over")
 }
 
 // TestMetBeforeParking: that the peer's user was at the other end is not forgotten with the link.
