@@ -3,6 +3,8 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 )
 
 // Errors to decide on, with errors.Is.
@@ -58,6 +60,11 @@ func (e *OwnError) Unwrap() error { return e.Err }
 
 // Culprits are the ranks to blame.
 func (e *OwnError) Culprits() []int { return []int{e.Rank} }
+
+// Scarce reports whether there is too little of something here, memory or descriptors, which no peer can help.
+func Scarce(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) })
+}
 
 // TagError says that the peer's next message is not the one that was asked for:
 // the ranks called different collectives, or the same with other arguments. It

@@ -38,7 +38,7 @@ type endpoint struct {
 	mu      sync.Mutex              // guards what follows
 	meets   map[transport.Key]*meet // of keys whose connections are not closed
 	unasked int                     // of those, without a conn of our user's
-	past    past
+	past    transport.Past
 	shunned map[netip.AddrPort]bool // rails of peers that don't lead to them
 	closed  bool
 	over    chan struct{} // closed when Close is done
@@ -239,7 +239,7 @@ func (e *endpoint) Conn(k transport.Key, peer []byte) (transport.Conn, error) {
 	if e.closed {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: transport.ErrClosed}
 	}
-	if _, over := e.past.of(k); over {
+	if _, over := e.past.Of(k); over {
 		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, a), Op: "connect", Err: errClosedConn}
 	}
 	m := e.meet(k)

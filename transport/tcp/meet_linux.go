@@ -69,7 +69,7 @@ func (e *endpoint) join(m *meet, c *conn) {
 
 // refuses says how a peer is answered that comes for a key that cannot have a meet.
 func (e *endpoint) refuses(k transport.Key) (v verdict, reason string) {
-	switch why, over := e.past.of(k); {
+	switch why, over := e.past.Of(k); {
 	case why != nil:
 		return noEntry, why.Error()
 	case over:
@@ -220,7 +220,7 @@ func (e *endpoint) leave(c *conn) {
 	e.conns = e.conns[:last]
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.past.add(c.key, c.meet.err, e.most())
+	e.past.Add(c.key, c.meet.err, e.most())
 	delete(e.meets, c.key)
 }
 

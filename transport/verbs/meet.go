@@ -41,7 +41,7 @@ func (e *endpoint) meet(k transport.Key) *meet {
 	if m == nil {
 		m = &meet{key: k}
 		m.renew(e.ctx)
-		if m.err, m.over = e.past.of(k); m.over {
+		if m.err, m.over = e.past.Of(k); m.over {
 			m.cancel()
 			return m
 		}
@@ -65,7 +65,7 @@ func (e *endpoint) join(m *meet, c *conn) {
 
 // full says why a peer that comes for k is not let in, though we may have nothing against it: too many have come before our user. e.mu is held.
 func (e *endpoint) full(k transport.Key) error {
-	_, over := e.past.of(k)
+	_, over := e.past.Of(k)
 	if over || e.meets[k] != nil || e.unasked < e.most() {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (e *endpoint) leave(c *conn) {
 	defer e.mu.Unlock()
 	if m := e.meets[c.key]; m != nil {
 		m.cancel()
-		e.past.add(c.key, m.err, e.most())
+		e.past.Add(c.key, m.err, e.most())
 		delete(e.meets, c.key)
 	}
 }

@@ -46,7 +46,7 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 	require.Empty(t, e.conns)
 	require.Empty(t, e.meets)
 	require.Zero(t, e.unasked)
-	require.Len(t, e.past.why, most)
+	require.Equal(t, most, e.past.Len())
 	for n := range 2 * most { // those that are open do not count
 		v, reason := comes(100 + n)
 		require.Equal(t, welcome, v, reason)

@@ -10,7 +10,6 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -86,17 +85,12 @@ func (e *endpoint) search(setUp context.Context, m *meet, a address, before bool
 			last = fmt.Errorf("%w (no answer at all from %v: is there a firewall in between?)", last, a.from(e.config.Addr))
 		}
 		err := fmt.Errorf("not connected within %v: %w", e.config.ConnectTimeout, last)
-		if scarce(last) {
+		if transport.Scarce(last) {
 			e.fail(m.key, &transport.OwnError{Rank: int(m.key.Self), Err: err})
 		} else {
 			e.fail(m.key, isGone(err))
 		}
 	}
-}
-
-// scarce reports whether there is too little of something here, which the peer cannot help.
-func scarce(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) })
 }
 
 func sleep(ctx context.Context, d time.Duration) {
