@@ -47,6 +47,7 @@ type span struct {
 	holds  atomic.Int64 // operations and loans under way, and tokens; taken under cache.mu
 	used   uint64
 	mrs    []registered // by NIC; nil: not pinned
+	stuck  bool         // only those are left that a device did not give up
 	stages bool         // a GPU's memory is not to be registered where it is: there was no room, nor anything that could give way
 	bounce []byte       // pinned instead, where the devices do not get at a GPU's memory
 	way    string       // how they do, with reasons
@@ -162,6 +163,11 @@ func (c *cache) widen(m kernels.Mem) (GPU, kernels.Mem, error) {
 func (c *cache) pin(s *span) error {
 	c.clock++
 	s.used = c.clock
+	if s.stuck {
+		if err := c.unpin(s); err != nil {
+			return err
+		}
+	}
 	if s.mrs != nil {
 		return nil
 	}
@@ -219,12 +225,11 @@ func (c *cache) unpin(s *span) error {
 	if s.mrs == nil {
 		return nil
 	}
-	for _, mr := range s.mrs {
-		if err := mr.Close(); err != nil {
-			return fmt.Errorf("verbs: %w", err)
-		}
+	var err error
+	s.mrs, err = deregister(s.mrs)
+	if s.stuck = err != nil; s.stuck {
+		return err
 	}
-	s.mrs = nil
 	c.pinned -= s.Bytes
 	return s.free()
 }

@@ -27,12 +27,20 @@ func pages(tb testing.TB, n int) []byte {
 }
 
 // pin stands for a registration with one device, of which there may be a few.
-type pin struct{ of map[*pin]bool }
+type pin struct {
+	of     map[*pin]bool
+	stuck  bool // the device does not give it up
+	closed int
+}
 
 func (*pin) LKey() uint32 { return 1 }
 func (*pin) RKey() uint32 { return 2 }
 func (p *pin) Close() error {
+	if p.stuck {
+		return fmt.Errorf("deregister: %w", syscall.EBUSY)
+	}
 	delete(p.of, p)
+	p.closed++
 	return nil
 }
 
@@ -43,7 +51,7 @@ func pinning(ranges int, most int64) (*cache, map[*pin]bool) {
 		if len(pins) == ranges {
 			return nil, fmt.Errorf("register: %w", syscall.ENOMEM)
 		}
-		p := &pin{pins}
+		p := &pin{of: pins}
 		pins[p] = true
 		return []registered{p}, nil
 	}}, pins
@@ -88,6 +96,32 @@ func TestCache(t *testing.T) {
 			require.Zero(t, k.pinned)
 		})
 	}
+}
+
+// TestCacheDeregistersOnce: a device that does not give up a registration keeps neither the others' from being closed nor has them closed
+// again; the range is not used until it did.
+func TestCacheDeregistersOnce(t *testing.T) {
+	first, second, third := &pin{}, &pin{stuck: true}, &pin{}
+	anew := []registered{&pin{}, &pin{}, &pin{}}
+	k := &cache{pins: func(*span) ([]registered, error) { return []registered{first, second, third}, nil }}
+	s, err := k.declare(kernels.MemOf(pages(t, 1)))
+	require.NoError(t, err)
+	k.pins = func(*span) ([]registered, error) { return anew, nil }
+	for range 2 {
+		k.mu.Lock()
+		_, err = k.evict()
+		k.mu.Unlock()
+		require.ErrorIs(t, err, syscall.EBUSY)
+	}
+	require.ErrorIs(t, k.hold(s), syscall.EBUSY, "who used it would find no registration of its device's")
+	require.Equal(t, []int{1, 0, 1}, []int{first.closed, second.closed, third.closed})
+	require.EqualValues(t, unix.Getpagesize(), k.pinned)
+	second.stuck = false
+	require.NoError(t, k.hold(s))
+	require.Equal(t, anew, s.mrs)
+	require.NoError(t, k.withdraw(s, 1))
+	require.Equal(t, []int{1, 1, 1}, []int{first.closed, second.closed, third.closed})
+	require.Zero(t, k.pinned)
 }
 
 // TestCacheRanges: a part of a range is that range, what overlaps it is an error, and so is what is not whole pages.

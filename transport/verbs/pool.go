@@ -29,10 +29,10 @@ type pool struct {
 // copy-on-write would part us from the pages that the device has pinned.
 type chunk struct {
 	bytes []byte
-	mrs   []*ibv.MR // by NIC
-	free  []int     // blocks, by number
-	cut   int       // blocks in all
-	keep  bool      // until the pool is closed
+	mrs   []registered // by NIC
+	free  []int        // blocks, by number
+	cut   int          // blocks in all
+	keep  bool         // until the pool is closed
 }
 
 // block is a piece of a chunk.
@@ -155,12 +155,10 @@ func (p *pool) close() error {
 
 // close takes the memory from the devices, then unmaps it. If one keeps it, it stays mapped.
 func (r *chunk) close() error {
-	for _, mr := range r.mrs {
-		if err := mr.Close(); err != nil {
-			return fmt.Errorf("verbs: %w", err)
-		}
+	var err error
+	if r.mrs, err = deregister(r.mrs); err != nil {
+		return err
 	}
-	r.mrs = nil
 	return unix.Munmap(r.bytes)
 }
 

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestPool: blocks never overlap, are used again, and chunks go with their last block, but for the first and those that are kept.
@@ -68,4 +70,17 @@ func TestPoolIsNotInherited(t *testing.T) {
 		}
 	}
 	require.Contains(t, strings.Fields(flags), "dc")
+}
+
+// TestChunkDeregistersOnce: memory of which one device has not let go stays mapped, and the other devices are asked once.
+func TestChunkDeregistersOnce(t *testing.T) {
+	b, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	first, second, third := &pin{}, &pin{stuck: true}, &pin{}
+	r := &chunk{bytes: b, mrs: []registered{first, second, third}}
+	require.ErrorIs(t, r.close(), syscall.EBUSY)
+	b[0] = 1
+	second.stuck = false
+	require.NoError(t, r.close())
+	require.Equal(t, []int{1, 1, 1}, []int{first.closed, second.closed, third.closed})
 }

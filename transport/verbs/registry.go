@@ -28,12 +28,21 @@ func (r *registry) register(s *span) ([]registered, error) {
 	return r.registerHost(s.addr(), s.Bytes)
 }
 
-func closeAll(all []registered) error {
+// deregister closes registrations, and returns those that a device did not give up: the others are not to be closed again.
+func deregister(all []registered) (kept []registered, err error) {
 	var errs []error
 	for _, mr := range all {
-		errs = append(errs, mr.Close())
+		if err := mr.Close(); err != nil {
+			kept, errs = append(kept, mr), append(errs, fmt.Errorf("verbs: %w", err))
+		}
 	}
-	return errors.Join(errs...)
+	return kept, errors.Join(errs...)
+}
+
+// closeAll is deregister where nothing can be done about the rest.
+func closeAll(all []registered) error {
+	_, err := deregister(all)
+	return err
 }
 
 // memoryAccess is what peers may do to memory that users register.
