@@ -217,7 +217,11 @@ func (l *link) shut() error {
 	}
 	l.gone = true
 	var errs []error
-	for _, q := range slices.Concat(l.queues, l.retired, slices.Collect(maps.Values(l.probes))) {
+	all := slices.Concat(l.queues, l.retired, slices.Collect(maps.Values(l.probes)))
+	for _, q := range all { // of the last one's completions, too, the link hears no more while the first one is destroyed
+		q.nic.leave(q)
+	}
+	for _, q := range all {
 		errs = append(errs, q.close())
 	}
 	l.probes, l.retired = nil, nil

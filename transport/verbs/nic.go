@@ -29,8 +29,8 @@ type nic struct {
 	cq        *ibv.CQ
 	events    interface{ Close() error } // ends the watcher of the device
 
-	mu       sync.Mutex // guards what follows
-	queues   map[uint32]*queue
+	mu       sync.Mutex        // guards what follows
+	queues   map[uint32]*queue // nil: it is being destroyed
 	last     uint32
 	reserved int // completions that may come
 	stale    int // of those, for queues that are gone
@@ -205,8 +205,17 @@ func (n *nic) enter(q *queue) {
 	n.queues[q.id] = q
 }
 
-// leave forgets the queue. Its completions may still lie in the completion queue.
+// leave keeps completions from the queue: when it returns, none is being taken, nor will be.
 func (n *nic) leave(q *queue) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.queues[q.id] != nil {
+		n.queues[q.id] = nil
+	}
+}
+
+// vacate forgets the queue, whose QP is gone. Its completions may still lie in the completion queue, but there come no more.
+func (n *nic) vacate(q *queue) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.queues, q.id)
@@ -220,7 +229,9 @@ func (n *nic) poll(batch []ibv.Completion) bool {
 	defer n.mu.Unlock()
 	if err != nil {
 		for _, q := range n.queues {
-			q.link.fail(fmt.Errorf("%w: %w", transport.ErrGone, n.explain(err)))
+			if q != nil {
+				q.link.fail(fmt.Errorf("%w: %w", transport.ErrGone, n.explain(err)))
+			}
 		}
 		return false
 	}

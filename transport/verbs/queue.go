@@ -17,7 +17,7 @@ type queue struct {
 	index  int // in link.queues
 	nic    *nic
 	id     uint32
-	qp     *ibv.QP
+	qp     pair
 	state  ibv.State
 	inline int // bytes that a request may carry in itself
 	lkey   uint32
@@ -47,6 +47,15 @@ type queue struct {
 	redone     bool    // what it may have lost is to be sent again by others
 }
 
+// pair is an *ibv.QP.
+type pair interface {
+	Modify(ibv.Attr) error
+	Query() (ibv.Attr, error)
+	Post([]ibv.Send) (int, error)
+	PostRecv([]ibv.Recv) (int, error)
+	Close() error
+}
+
 const (
 	repost    = 16 // receives are posted again so many at once
 	batchMost = 32 // requests are posted so many at once
@@ -72,7 +81,7 @@ func (l *link) newQueue(n *nic) (q *queue, err error) {
 	want := ibv.Caps{SendWR: uint32(sq), RecvWR: uint32(rq), SendSGE: uint32(min(2, n.limits.MaxSGE)), RecvSGE: 1, Inline: inlineAsk}
 	qp, got, err := n.pd.NewQP(ibv.RC, n.cq, n.cq, nil, want)
 	if err != nil {
-		n.leave(q)
+		n.vacate(q)
 		return nil, n.explain(err)
 	}
 	defer func() {
@@ -241,14 +250,16 @@ func (q *queue) take(c *ibv.Completion) {
 	}
 }
 
-// close destroys the QP, after which the peer cannot touch our memory by it.
+// close destroys the QP, after which the peer cannot touch our memory by it. Of a link that nobody has taken up that is done in the background,
+// where the driver might be about to use the QP because of a completion.
 func (q *queue) close() error {
 	if q.qp == nil {
 		return nil
 	}
+	q.nic.leave(q)
 	err := q.qp.Close()
 	q.qp = nil
-	q.nic.leave(q)
+	q.nic.vacate(q)
 	if err != nil {
 		return fmt.Errorf("verbs: %w", err)
 	}

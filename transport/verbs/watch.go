@@ -68,7 +68,9 @@ func (e *endpoint) note(n *nic, event ibv.Event, port int) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, q := range n.queues {
-			q.link.die(fmt.Errorf("%w: %s reported a fatal error", transport.ErrGone, n.device.Name()))
+			if q != nil {
+				q.link.die(fmt.Errorf("%w: %s reported a fatal error", transport.ErrGone, n.device.Name()))
+			}
 		}
 	default:
 		e.config.Log.Info("verbs: device event", "device", n.device.Name(), "event", event)
