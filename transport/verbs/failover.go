@@ -91,9 +91,12 @@ func (l *link) whole() bool {
 	return l.again == 0
 }
 
-// recover tells the peer of QPs that broke, and finds what is to be sent again.
+// recover tells the peer of QPs that broke, and finds what is to be sent again, unless the whole link has failed, or does meanwhile.
 func (c *conn) recover() {
 	l := c.link
+	if l.failed != nil {
+		return // the end of the connection is check's
+	}
 	c.complain(l.settle())
 	if l.live == len(l.queues) {
 		return
@@ -110,7 +113,9 @@ func (c *conn) recover() {
 			}
 			other.say(immediate(immWord, wordBroken, uint64(q.generation)<<8|uint64(i)), 0)
 			q.told, q.toldBy = true, other
-			c.flush()
+			if c.flush(); c.lost != nil {
+				return
+			}
 		}
 		if q.theirs && !q.redone {
 			q.redone = true
@@ -120,7 +125,9 @@ func (c *conn) recover() {
 				c.toCredit = ^uint64(0)
 			}
 			l.saying = 0
-			l.lastWord(c)
+			if l.lastWord(c); c.lost != nil {
+				return
+			}
 			if c.key.Self < c.key.Peer && c.e.ctx.Err() == nil {
 				c.e.wg.Go(func() { c.e.mend(l, i, c.key, c.address) })
 			}

@@ -105,7 +105,7 @@ func (c *conn) idle() bool {
 	return true
 }
 
-// say tells the peer all that we have read, and then a word, which asks for a completion. False: there is no room now.
+// say tells the peer all that we have read, and then a word, which asks for a completion. False: there is no room now, or the connection was lost.
 func (c *conn) say(word int) bool {
 	l := c.link
 	q := l.speaker()
@@ -119,15 +119,17 @@ func (c *conn) say(word int) bool {
 			q.say(immediate(immCredit, i, n.told), 0)
 		}
 		if !q.room() {
-			c.flush()
+			if c.flush(); c.lost != nil {
+				return false
+			}
 		}
 	}
-	if c.lost != nil || !q.room() {
+	if !q.room() {
 		return false
 	}
 	q.say(immediate(immWord, word, 0), ibv.Signaled)
 	c.flush()
-	return true
+	return c.lost == nil
 }
 
 // speaker is the first queue that works.

@@ -14,6 +14,7 @@ import (
 // puppet is a QP without a device.
 type puppet struct {
 	modify error // what the device says to every Modify
+	post   error // and Post
 	states []ibv.State
 	close  func()
 	closed int
@@ -24,9 +25,15 @@ func (p *puppet) Modify(a ibv.Attr) error {
 	return p.modify
 }
 
-func (p *puppet) Query() (ibv.Attr, error)           { return ibv.Attr{}, errors.ErrUnsupported }
-func (p *puppet) Post(b []ibv.Send) (int, error)     { return len(b), nil }
+func (p *puppet) Post(b []ibv.Send) (int, error) {
+	if p.post != nil {
+		return 0, p.post
+	}
+	return len(b), nil
+}
+
 func (p *puppet) PostRecv(b []ibv.Recv) (int, error) { return len(b), nil }
+func (p *puppet) Query() (ibv.Attr, error)           { return ibv.Attr{}, errors.ErrUnsupported }
 
 func (p *puppet) Close() error {
 	if p.closed++; p.close != nil {
