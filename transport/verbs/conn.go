@@ -96,6 +96,7 @@ func (c *conn) takeUp() bool {
 		return false
 	}
 	c.link.conn, c.used, c.park = c, c.e.tick, unparked
+	c.link.forsake()
 	if len(c.link.words) > 0 || c.link.live < len(c.link.queues) {
 		c.e.called = append(c.e.called, c)
 	}

@@ -73,10 +73,10 @@
 // # Failover
 //
 // When a QP fails, as after its retries or because the peer's device refuses, or because its own device says nothing of it for four times as
-// long as the retries may take, and the connection has others, its traffic goes by those;
-// with Config.Fallback, where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR before anything
-// is sent again, so that nothing can come late, and what comes twice is known by its number; what was lent to the QP and may not have been
-// heard of is copied to its slot first. Meanwhile the lower rank offers other QPs in
+// long as the retries may take, or has failed altogether, and the connection has others, its traffic goes by those; with Config.Fallback,
+// where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR, or destroyed, before anything is sent
+// again, so that nothing can come late, and what comes twice is known by its number; what was lent to the QP and may not have been heard
+// of is copied to its slot first. Meanwhile the lower rank offers other QPs in
 // the place of those that failed, again and again, and when a request by one is acknowledged it is used. Each of these moves is one line in
 // the log. Without Fallback the connection fails with its last QP.
 //
@@ -100,7 +100,7 @@
 // and a batch of pieces is one call into C for each QP.
 //
 // A failed completion is an error wrapping transport.ErrGone, the device's status and the peer with its GIDs and QPs; so is the end of
-// the peer's process. Close destroys the QPs before the memory goes: afterwards no peer can touch it. A connection that is closed while its
+// the peer's process. That our own device failed is an error that names it and blames our rank, of connections that it was the last way of. Close destroys the QPs before the memory goes: afterwards no peer can touch it. A connection that is closed while its
 // device reads what was lent ends when that is over, within 20 ms, or is broken: afterwards the memory is the user's.
 //
 // # Duties

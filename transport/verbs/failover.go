@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
@@ -45,9 +46,9 @@ func (l *link) lose(q *queue, why error) {
 		by = "TCP"
 	}
 	l.e.config.Log.Warn("verbs: a QP has failed, its traffic goes by "+by, "queue", q, "reason", why)
-	if err := q.to(ibv.Err, path{}); err != nil {
-		l.fail(err)
-		return
+	if err := q.to(ibv.Err, path{}); err != nil { // as of a device that has failed: it is destroyed, which is as final, before anything is said
+		l.e.config.Log.Warn("verbs: a QP that has failed is destroyed", "queue", q, "reason", err)
+		l.retired = append(l.retired, q)
 	}
 	l.call()
 }
@@ -73,7 +74,7 @@ func (l *link) hearBroken(count uint32) error {
 		return nil // it is gone
 	}
 	q.theirs = true
-	l.lose(q, fmt.Errorf("the peer's end of it has failed"))
+	l.lose(q, fmt.Errorf("%w: the peer's end of it has failed", transport.ErrGone))
 	l.call()
 	return nil
 }
@@ -94,10 +95,13 @@ func (l *link) whole() bool {
 // recover tells the peer of QPs that broke, and finds what is to be sent again, unless the whole link has failed, or does meanwhile.
 func (c *conn) recover() {
 	l := c.link
-	if l.failed != nil {
-		return // the end of the connection is check's
+	if l.failed == nil {
+		c.complain(l.settle())
 	}
-	c.complain(l.settle())
+	if l.failed != nil {
+		c.enlist() // the end is check's
+		return
+	}
 	if l.live == len(l.queues) {
 		return
 	}

@@ -28,7 +28,7 @@ type link struct {
 	broke   bool           // a queue has failed at some time: things may come twice
 	spare   *queue         // over TCP, once there was no QP left
 	probes  map[int]*queue // those that may take the places of some that failed
-	retired []*queue       // whose places were taken
+	retired []*queue       // to be destroyed when nobody polls: their places were taken, or they could not be put in the state ERR
 	again   int            // slots that are to be written again, by another queue
 	socket  net.Conn
 	dead    atomic.Pointer[error] // the peer's end, as the socket tells it

@@ -249,7 +249,11 @@ func (l *link) settle() error {
 		}
 	}
 	for _, q := range l.retired {
-		errs = append(errs, q.close())
+		err := q.close()
+		if err != nil && l.queues[q.index] == q { // then nobody knows what the peer can still do by it
+			l.fail(fmt.Errorf("%w: %s can neither be put in the state ERR nor be destroyed: %w", transport.ErrGone, q, err))
+		}
+		errs = append(errs, err)
 	}
 	l.retired = nil
 	return errors.Join(errs...)

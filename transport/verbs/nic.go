@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gccl-project/gccl/transport"
@@ -28,6 +29,7 @@ type nic struct {
 	channel   *ibv.Channel
 	cq        *ibv.CQ
 	events    interface{ Close() error } // ends the watcher of the device
+	fatal     atomic.Bool                // the device has failed, for good
 
 	mu       sync.Mutex        // guards what follows
 	queues   map[uint32]*queue // nil: it is being destroyed

@@ -64,6 +64,9 @@ const (
 
 // newQueue makes a QP in the state INIT with all its receives posted.
 func (l *link) newQueue(n *nic) (q *queue, err error) {
+	if n.fatal.Load() {
+		return nil, fmt.Errorf("verbs: %s has failed", n)
+	}
 	streams, slots := l.e.options.Streams, l.e.config.Slots
 	q = &queue{link: l, nic: n, lkey: l.memory.of.mrs[n.index].LKey()}
 	// Every piece and every notice under way takes a receive at the other end. A stream has at most Slots pieces under way, and, as the

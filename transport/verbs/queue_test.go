@@ -13,11 +13,12 @@ import (
 
 // puppet is a QP without a device.
 type puppet struct {
-	modify error // what the device says to every Modify
-	post   error // and Post
-	states []ibv.State
-	close  func()
-	closed int
+	modify  error // what the device says to every Modify
+	post    error // and Post
+	destroy error // and Close
+	states  []ibv.State
+	close   func()
+	closed  int
 }
 
 func (p *puppet) Modify(a ibv.Attr) error {
@@ -39,7 +40,7 @@ func (p *puppet) Close() error {
 	if p.closed++; p.close != nil {
 		p.close()
 	}
-	return nil
+	return p.destroy
 }
 
 // TestNothingIsTakenOfWhatIsDestroyed: a link that comes to nothing is destroyed in the background, and a completion of any of its QPs,

@@ -24,7 +24,20 @@ func (l *link) die(why error) {
 	l.e.poke()
 }
 
-// watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device ends all links.
+// deviceError is the end of a device of ours, of which the peer knows nothing.
+type deviceError struct {
+	device string
+	self   int32 // our rank
+}
+
+func (e *deviceError) Error() string {
+	return fmt.Sprintf("device %s of rank %d reported a fatal error: the kernel's log may say more", e.device, e.self)
+}
+
+// Culprits tells who asks for the ranks to blame.
+func (e *deviceError) Culprits() []int { return []int{int(e.self)} }
+
+// watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device is that of all QPs on it.
 func (e *endpoint) watchDevice(n *nic) error {
 	d := n.device
 	if err := unix.SetNonblock(d.EventFD(), true); err != nil {
@@ -65,14 +78,33 @@ func (e *endpoint) note(n *nic, event ibv.Event, port int) {
 		e.config.Log.Warn("verbs: port event", "device", n.device.Name(), "port", port, "event", event)
 	case ibv.EventDeviceFatal:
 		e.config.Log.Error("verbs: the device has failed", "device", n.device.Name())
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for _, q := range n.queues {
-			if q != nil {
-				q.link.die(fmt.Errorf("%w: %s reported a fatal error", transport.ErrGone, n.device.Name()))
-			}
-		}
+		n.fatal.Store(true)
+		e.post(func() error { e.forsake(); return nil })
 	default:
 		e.config.Log.Info("verbs: device event", "device", n.device.Name(), "event", event)
+	}
+}
+
+// forsake has no connection use devices that have failed. Those that have no link yet do so when they take it up.
+func (e *endpoint) forsake() {
+	for _, c := range e.conns {
+		if c.link != nil && !c.gone {
+			c.link.forsake()
+			c.enlist()
+		}
+	}
+}
+
+func (l *link) forsake() {
+	for _, q := range l.queues {
+		if !q.broken && l.failed == nil && q.nic.fatal.Load() {
+			l.lose(q, &deviceError{q.nic.device.Name(), l.conn.key.Self})
+		}
+	}
+	for _, q := range l.probes {
+		if q.nic.fatal.Load() {
+			q.failed = true
+			l.call()
+		}
 	}
 }

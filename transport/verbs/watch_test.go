@@ -1,0 +1,119 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
+	"github.com/stretchr/testify/require"
+)
+
+// twoDevices is a connection with a QP on each of two devices, and the first one's puppet, which that does not put in any state.
+func twoDevices(t *testing.T) (*conn, *puppet) {
+	c := replayLink(2)
+	l, e := c.link, c.e
+	e.ctx, e.event, e.epoll = context.Background(), -1, -1
+	e.config.Log = slog.New(slog.DiscardHandler)
+	e.conns, e.options.MaxMessage, l.memory.bytes = []*conn{c}, 1, make([]byte, 64)
+	c.key = transport.Key{Self: 1, Peer: 0} // the higher rank, which mends nothing by itself
+	first := &puppet{modify: syscall.EIO}
+	for i, p := range []*puppet{first, {}} {
+		q := l.queues[i]
+		q.nic, q.qp = &nic{index: i, device: &ibv.Device{}, queues: map[uint32]*queue{}}, p
+		q.nic.enter(q)
+	}
+	return c, first
+}
+
+// TestFailedDevice: a device that has failed costs a connection the QPs on it. That the device does not even put them in the state ERR is no
+// matter: they are destroyed, and only then the peer is told.
+func TestFailedDevice(t *testing.T) {
+	for name, before := range map[string]bool{"in use": false, "before the link was taken up": true} {
+		t.Run(name, func(t *testing.T) {
+			c, first := twoDevices(t)
+			l, e := c.link, c.e
+			if before {
+				c.link, l.conn = nil, nil
+				c.arrived.Store(l)
+			}
+			second := l.queues[1]
+			first.close = func() { require.Zero(t, second.posted) }
+			done := make(chan bool)
+			go func() {
+				e.note(l.queues[0].nic, ibv.EventDeviceFatal, 0)
+				close(done)
+			}()
+			<-done
+			e.Progress()
+			require.True(t, c.ready())
+			e.Progress()
+			require.NoError(t, l.failed)
+			require.Equal(t, []bool{true, false}, []bool{l.queues[0].broken, second.broken})
+			require.Equal(t, 1, l.live)
+			require.Equal(t, 1, first.closed)
+			require.Equal(t, []ibv.State{ibv.Err}, first.states)
+			require.True(t, l.queues[0].told)
+			require.EqualValues(t, 1, second.posted, "the word to the peer")
+			_, err := l.newQueue(l.queues[0].nic)
+			require.ErrorContains(t, err, "has failed", "nothing is mended there")
+			e.note(second.nic, ibv.EventDeviceFatal, 0)
+			e.Progress()
+			_, err = c.Stream(0).Recv(1, bufOf(make([]byte, 1)))
+			require.ErrorContains(t, err, "of rank 1 reported a fatal error", "the last one")
+			require.False(t, errors.Is(err, transport.ErrGone), "the peer is there")
+			var blames interface{ Culprits() []int }
+			require.ErrorAs(t, err, &blames)
+			require.Equal(t, []int{1}, blames.Culprits())
+			require.NoError(t, l.shut())
+			require.Equal(t, 1, first.closed)
+		})
+	}
+}
+
+// TestFailedDeviceOfAll: TCP takes the traffic of a connection whose only device has failed.
+func TestFailedDeviceOfAll(t *testing.T) {
+	c, first := twoDevices(t)
+	l, e := c.link, c.e
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l.socket, e.config.Fallback = ours, true
+	l.queues[1].nic = l.queues[0].nic
+	l.queues[1].nic.enter(l.queues[1])
+	second := l.queues[1].qp.(*puppet)
+	e.note(l.queues[0].nic, ibv.EventDeviceFatal, 0)
+	e.Progress()
+	require.NoError(t, l.failed)
+	require.True(t, c.ready())
+	require.Zero(t, l.live)
+	require.Equal(t, []int{1, 0}, []int{first.closed, second.closed})
+	require.Equal(t, []ibv.State{ibv.Err}, second.states)
+	require.EqualValues(t, 2, l.spare.posted, "words that both QPs have failed")
+	require.NoError(t, l.shut())
+	e.watchers.Wait()
+}
+
+// TestStubbornQP: a QP that is neither put in the state ERR nor destroyed ends the link: nobody knows what may come by it.
+func TestStubbornQP(t *testing.T) {
+	c, first := twoDevices(t)
+	l := c.link
+	first.destroy = syscall.EBUSY
+	l.lose(l.queues[0], errors.New("whatever"))
+	c.hear()
+	require.ErrorIs(t, l.failed, syscall.EBUSY)
+	require.Zero(t, l.queues[1].posted, "nothing is said")
+	require.False(t, c.ready())
+}
+
+// TestBrokenByThePeer: that the last QP's other end has failed is the peer's end to who decides by errors.Is.
+func TestBrokenByThePeer(t *testing.T) {
+	l := replayLink(1).link
+	require.NoError(t, l.hearBroken(0))
+	require.ErrorIs(t, l.failed, transport.ErrGone)
+}
