@@ -76,9 +76,9 @@
 // long as the retries may take, or has failed altogether, and the connection has others, its traffic goes by those; with Config.Fallback,
 // where there are none, over the TCP connection of the set-up. Both ends' QPs are in the state ERR, or destroyed, before anything is sent
 // again, so that nothing can come late, and what comes twice is known by its number; what was lent to the QP and may not have been heard
-// of is copied to its slot first. Meanwhile the lower rank offers other QPs in
-// the place of those that failed, again and again, and when a request by one is acknowledged it is used. Each of these moves is one line in
-// the log. Without Fallback the connection fails with its last QP.
+// of is copied to its slot first. Meanwhile the lower rank offers other QPs in the place of those that failed, again and again, and an end
+// to which a request by one is acknowledged uses it; one that gives it up says so, and has the other give it up, too. Each of these moves is
+// one line in the log. Without Fallback the connection fails with its last QP.
 //
 // # One-sided operations
 //

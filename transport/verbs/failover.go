@@ -11,17 +11,20 @@ import (
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
-// What happens when a request fails, and the link has other QPs, or with Config.Fallback goes on over TCP: the one that failed is in the state ERR then, and whatever it was given
-// may have arrived or not.
+// What happens when a request fails, and the link has other QPs, or with Config.Fallback goes on over TCP: the one that failed is in the
+// state ERR then, and whatever it was given may have arrived or not.
 //
-//	us → peer   wordBroken i: our QP i is in ERR (with the number of QPs that were in that place before)
-//	peer → us   wordBroken i: so is the peer's, which it has put there
+//	us → peer   wordBroken i: our QP i is in ERR (with the number of the offer that it came by)
+//	peer → us   wordBroken i: so is the peer's, which it has put there; or wordGone i: it has destroyed its own
 //
 // Only then, when nothing can be late any more, each end sends again by other QPs what it had sent by this one and has no credit for: the
 // slots are still as they were. What arrives twice is known by its number, and the bytes are the same, so that whoever reads them
 // meanwhile sees no difference. But the credit for what had arrived the first time may come while the second is under way by another
 // QP, and so nothing new is written to a stream's slots until the device has said that this is over, or that QP is in ERR on both sides,
 // too. Credits and the goodbye are said again.
+//
+// A word may be lost with the QP that it went by. A wordBroken is said again then. So is one that was not answered yet when the peer tells
+// of a QP for the first time, by which the answer may have gone; a wordGone, which needs no answer, is not said again by itself.
 
 // lose notes that a queue has failed, which is the link's failure if there is no other.
 func (l *link) lose(q *queue, why error) {
@@ -60,23 +63,74 @@ func (l *link) call() {
 	}
 }
 
-// hearBroken notes that the peer's QP is in ERR, and puts ours there. It may be one that we were still probing.
+// hearBroken notes that the peer's QP is in ERR, and puts ours there. One that may be a probe of ours, or was, is none that we have sent anything
+// by: it is destroyed, if it is there, and the peer told.
 func (l *link) hearBroken(count uint32) error {
-	index, generation := int(count&0xff), uint16(count>>8)
-	if index >= len(l.queues) {
-		return fmt.Errorf("news of QP %d, there are %d", index, len(l.queues))
+	q, p, err := l.named(count)
+	news := true
+	switch {
+	case err != nil:
+		return err
+	case q != nil:
+		news, q.theirs = !q.theirs, true
+		l.lose(q, fmt.Errorf("%w: the peer's end of it has failed", transport.ErrGone))
+	case p != nil:
+		news, p.failed = !p.failed, true
+	case !l.lack(count):
+		return fmt.Errorf("news of %d QPs that there are not", len(l.missing)+1)
 	}
-	if p := l.probes[index]; p != nil && p.generation == generation {
-		l.promote(p)
+	for _, other := range l.queues { // an answer about them may have gone by that one
+		if news && other.broken && !other.theirs {
+			other.told, other.toldBy = false, nil
+		}
 	}
-	q := l.queues[index]
-	if q.generation != generation {
-		return nil // it is gone
-	}
-	q.theirs = true
-	l.lose(q, fmt.Errorf("%w: the peer's end of it has failed", transport.ErrGone))
 	l.call()
 	return nil
+}
+
+// hearGone notes that the peer has destroyed its QP.
+func (l *link) hearGone(count uint32) error {
+	q, p, err := l.named(count)
+	switch {
+	case err != nil:
+		return err
+	case q != nil:
+		q.theirs = true
+		l.lose(q, fmt.Errorf("%w: the peer has destroyed its end of it", transport.ErrGone))
+	case p != nil:
+		p.failed = true
+	}
+	l.call()
+	return nil
+}
+
+// named returns the queue that a word is about, or the probe.
+func (l *link) named(count uint32) (q, probe *queue, err error) {
+	i := int(count & 0xff)
+	switch {
+	case i >= len(l.queues):
+		return nil, nil, fmt.Errorf("news of QP %d, there are %d", i, len(l.queues))
+	case l.queues[i].count() == count:
+		return l.queues[i], nil, nil
+	case l.probes[i] != nil && l.probes[i].count() == count:
+		return nil, l.probes[i], nil
+	}
+	return nil, nil, nil
+}
+
+// missingMost is for how many QPs the peer may wait to be told that we have not got them; of each place it waits for one.
+const missingMost = 4 * queuesMost
+
+// lack has the peer told that we have not got a QP any more, unless too much is to be told already.
+func (l *link) lack(count uint32) bool {
+	switch {
+	case slices.Contains(l.missing, count):
+		return true
+	case len(l.missing) == missingMost:
+		return false
+	}
+	l.missing = append(l.missing, count)
+	return true
 }
 
 // whole reports whether nothing that was lost with a QP is still to be sent again.
@@ -102,10 +156,21 @@ func (c *conn) recover() {
 		c.enlist() // the end is check's
 		return
 	}
+	for ; len(l.missing) > 0; l.missing = l.missing[1:] {
+		other := l.pick()
+		if other == nil {
+			l.call() // when there is room
+			return
+		}
+		other.say(immediate(immWord, wordGone, uint64(l.missing[0])), ibv.Signaled)
+		if c.flush(); c.lost != nil {
+			return
+		}
+	}
 	if l.live == len(l.queues) {
 		return
 	}
-	for i, q := range l.queues {
+	for _, q := range l.queues {
 		if !q.broken {
 			continue
 		}
@@ -115,7 +180,7 @@ func (c *conn) recover() {
 				l.call() // when there is room
 				return
 			}
-			other.say(immediate(immWord, wordBroken, uint64(q.generation)<<8|uint64(i)), 0)
+			other.say(immediate(immWord, wordBroken, uint64(q.count())), 0)
 			q.told, q.toldBy = true, other
 			if c.flush(); c.lost != nil {
 				return
@@ -133,7 +198,7 @@ func (c *conn) recover() {
 				return
 			}
 			if c.key.Self < c.key.Peer && c.e.ctx.Err() == nil {
-				c.e.wg.Go(func() { c.e.mend(l, i, c.key, c.address) })
+				c.e.wg.Go(func() { c.e.mend(l, q, c.key, c.address) })
 			}
 		}
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	helloMagic  = "gcclIBV\x02"                                            // the last byte is the version of the protocol
-	helloSize   = 8 + 8 + 8 + 20 + 8 + 4 + 4 + 2 + 2 + 1 + 1 + addressMost // records follow
-	replySize   = 256                                                      // and here
+	helloMagic  = "gcclIBV\x03"                                                // the last byte is the version of the protocol
+	helloSize   = 8 + 8 + 8 + 20 + 8 + 4 + 4 + 2 + 2 + 1 + 1 + 8 + addressMost // records follow
+	replySize   = 256                                                          // and here
 	commitMagic = "gcclIBV!"
 	service     = "gccl verbs v1" // what the secret is proven for
 )
@@ -37,7 +37,8 @@ type hello struct {
 	fallback bool
 	address  []byte   // of the sender, in a ring
 	queues   uint8    // of the offer: so many records follow
-	mends    uint32   // number of the QP that failed, the receiver's, in a kindMend
+	number   uint32   // of the offer, in a kindMend: in each place they count up
+	mends    uint64   // the place: the name of the QP that was the receiver's there first
 	records  []record // in an offer
 }
 
@@ -45,7 +46,7 @@ func (h *hello) bytes() []byte {
 	be := binary.BigEndian
 	b := append(make([]byte, 0, helloSize), helloMagic...)
 	b = append(b, h.kind, h.queues, 0, 0)
-	b = be.AppendUint32(b, h.mends)
+	b = be.AppendUint32(b, h.number)
 	b = be.AppendUint64(b, h.instance)
 	b = be.AppendUint64(b, h.key.Comm)
 	b = be.AppendUint32(b, uint32(h.key.Channel))
@@ -64,6 +65,7 @@ func (h *hello) bytes() []byte {
 		sum |= 2
 	}
 	b = append(b, sum, byte(len(h.address)))
+	b = be.AppendUint64(b, h.mends)
 	b = append(b, h.address...)
 	return appendRecords(b[:helloSize], h.records)
 }
@@ -105,7 +107,7 @@ func parseHello(b []byte) (hello, error) {
 	h := hello{
 		kind:     b[8],
 		queues:   b[9],
-		mends:    be.Uint32(b[12:]),
+		number:   be.Uint32(b[12:]),
 		instance: be.Uint64(b[16:]),
 		key: transport.Key{
 			Comm: be.Uint64(b[24:]), Channel: int32(be.Uint32(b[32:])), Self: int32(be.Uint32(b[36:])), Peer: int32(be.Uint32(b[40:])),
@@ -117,6 +119,7 @@ func parseHello(b []byte) (hello, error) {
 		streams:  be.Uint16(b[62:]),
 		checksum: b[64]&1 != 0,
 		fallback: b[64]&2 != 0,
+		mends:    be.Uint64(b[66:]),
 	}
 	if err := checkKey(h.key); err != nil {
 		return hello{}, err
@@ -125,7 +128,7 @@ func parseHello(b []byte) (hello, error) {
 	if n > addressMost {
 		return hello{}, fmt.Errorf("hello with an address of %d bytes", n)
 	}
-	h.address = b[66 : 66+n]
+	h.address = b[74 : 74+n]
 	var err error
 	switch {
 	case h.kind == kindRing && h.key.Self > h.key.Peer && h.queues == 0:

@@ -29,7 +29,10 @@ type link struct {
 	spare   *queue         // over TCP, once there was no QP left
 	probes  map[int]*queue // those that may take the places of some that failed
 	retired []*queue       // to be destroyed when nobody polls: their places were taken, or they could not be put in the state ERR
-	again   int            // slots that are to be written again, by another queue
+	offered map[int]uint32 // by place, the number of the last offer there
+	missing []uint32       // QPs, as words count them, of which the peer is to be told that we have not got them any more
+	makes   func(*nic) (*queue, error)
+	again   int // slots that are to be written again, by another queue
 	socket  net.Conn
 	dead    atomic.Pointer[error] // the peer's end, as the socket tells it
 
@@ -46,6 +49,7 @@ type link struct {
 // newLink makes so many QPs in the state INIT with all their receives posted, by turns on our ports.
 func (e *endpoint) newLink(queues int) (l *link, err error) {
 	l = &link{e: e, lanes: make([]lane, e.options.Streams), half: e.config.layout(e.options.Streams)}
+	l.makes = l.newQueue
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.shut(), l.free())
@@ -143,6 +147,8 @@ func (l *link) arrive(imm uint32) error {
 	switch {
 	case kind == immWord && stream == wordBroken:
 		return l.hearBroken(count)
+	case kind == immWord && stream == wordGone:
+		return l.hearGone(count)
 	case kind == immWord && stream == wordProbe:
 		return nil // its sender learns by the acknowledgement
 	case kind == immWord && stream < parkWords && len(l.words) < 2*parkWords:

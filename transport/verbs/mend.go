@@ -17,7 +17,21 @@ import (
 )
 
 // What becomes of a QP that failed: again and again the lower rank offers another in its place, over TCP, and each end sends a request
-// by it, which is the probe. An end whose probe succeeds uses the QP, and whatever the peer sends by it counts.
+// by it, which is the probe.
+//
+//	lower → higher   offer     which place, its number, record of my QP
+//	higher → lower   welcome   record of mine, which can receive and send
+//	lower → higher   commit    mine can, too
+//
+// An end whose probe is acknowledged uses the QP, and whatever the peer sends by it counts. An end whose probe is not, or that does not hear a
+// commit or welcome, destroys its QP, and says so (wordGone). So the ends may differ for a while, and come together again:
+//
+//   - Who uses a QP that the other has destroyed hears of it, or has it fail and asks (wordBroken, answered by wordGone), and loses it like any
+//     other that broke.
+//   - An offer comes after all that its end had in the place before is in ERR or destroyed, and says that, too, whatever words were lost. It is
+//     refused until the other end has sent again what it had lost, and made once more.
+//
+// Offers are numbered, in each place for itself, so that words and what is late tell one QP from the next.
 const (
 	mendFirst = time.Second
 	mendMost  = 10 * time.Second
@@ -78,14 +92,14 @@ func (e *endpoint) work() {
 	}
 }
 
-// mend offers the peer a QP in the place of one that failed until one works or there is no need any more.
-func (e *endpoint) mend(l *link, index int, k transport.Key, a address) {
+// mend offers the peer QPs in the place of one that failed until one works or there is no need any more.
+func (e *endpoint) mend(l *link, q *queue, k transport.Key, a address) {
 	for pause := mendFirst; ; pause = min(2*pause, mendMost) {
 		sleep(e.ctx, pause)
 		if e.ctx.Err() != nil {
 			return
 		}
-		err := e.offerAgain(l, index, k, a)
+		err := e.offerAgain(l, q, k, a)
 		if errors.Is(err, errMendOver) {
 			return
 		}
@@ -93,31 +107,22 @@ func (e *endpoint) mend(l *link, index int, k transport.Key, a address) {
 	}
 }
 
-// offerAgain is one attempt. After it a QP is being probed, or nothing is left.
-func (e *endpoint) offerAgain(l *link, index int, k transport.Key, a address) (err error) {
-	h := e.hello(k)
-	var q *queue
-	err = e.ask(func() error {
-		switch {
-		case l.gone || !l.queues[index].broken:
-			return errMendOver
-		case l.probes[index] != nil && l.probes[index].probing:
-			return errors.New("a probe is under way")
-		}
-		var err error
-		h.mends = l.queues[index].peer.qpn
-		q, err = l.newProbe(index)
+// offerAgain is one attempt. After it a QP is being probed, or nothing is left, once the driver comes by.
+func (e *endpoint) offerAgain(l *link, q *queue, k transport.Key, a address) (err error) {
+	var p *queue
+	err = e.ask(func() (err error) {
+		p, err = l.offer(q)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.ask(func() error { return l.dropProbe(q) }))
-		}
+		e.decide(l, p, err == nil)
 	}()
-	h.kind, h.instance, h.queues, h.records = kindMend, a.instance, 1, []record{q.ours}
+	h := e.hello(k)
+	h.kind, h.instance, h.queues, h.records = kindMend, a.instance, 1, []record{p.ours}
+	h.number, h.mends = p.generation, q.origin().peer.name()
 	ctx, cancel := context.WithTimeout(e.ctx, 2*stepTimeout)
 	defer cancel()
 	socket, err := e.dial(ctx, a)
@@ -133,26 +138,35 @@ func (e *endpoint) offerAgain(l *link, index int, k transport.Key, a address) (e
 		return fmt.Errorf("the peer says %d: %s", r.verdict, r.reason)
 	}
 	err = e.ask(func() error {
-		if l.gone || l.probes[index] != q {
-			return errMendOver
+		if l.gone || l.probes[p.index] != p {
+			return errors.New("it was destroyed meanwhile")
 		}
-		return q.connect(r.records[0])
+		return p.connect(r.records[0])
 	})
 	if err == nil {
 		_, err = socket.Write([]byte(commitMagic))
 	}
-	if err == nil {
-		err = e.ask(func() error { return l.probe(q) })
-	}
 	return err
 }
 
+// decide has the driver probe a QP, or destroy it, however late it comes by: one that lay there undecided would keep the ends apart.
+func (e *endpoint) decide(l *link, p *queue, probe bool) {
+	e.post(func() error {
+		if probe {
+			l.probe(p)
+		} else {
+			l.dropProbe(p)
+		}
+		return nil
+	})
+}
+
 // considerMend decides about an offer to mend a QP, and makes our half, ready to receive.
-func (e *endpoint) considerMend(h *hello) (l *link, q *queue, r reply) {
+func (e *endpoint) considerMend(h *hello) (l *link, p *queue, r reply) {
 	if h.instance != e.address.instance {
 		return nil, nil, reply{verdict: noEntry, reason: "the address is that of an earlier endpoint on this port"}
 	}
-	err := e.ask(func() error {
+	err := e.ask(func() (err error) {
 		e.mu.Lock()
 		m := e.meets[swapped(h.key)]
 		e.mu.Unlock()
@@ -160,94 +174,131 @@ func (e *endpoint) considerMend(h *hello) (l *link, q *queue, r reply) {
 			return errMendOver
 		}
 		l = m.conn.link
-		at := slices.IndexFunc(l.queues, func(q *queue) bool { return q.ours.qpn == h.mends && q.broken && q.redone })
-		if at < 0 {
-			return errors.New("that QP has not failed here, or not all is known of it yet")
-		}
-		var err error
-		if q, err = l.newProbe(at); err != nil {
-			return err
-		}
-		if err := q.connect(h.records[0]); err != nil {
-			return errors.Join(err, l.dropProbe(q))
-		}
-		return nil
+		p, err = l.consider(h)
+		return err
 	})
 	if err != nil {
 		return nil, nil, reply{verdict: later, reason: err.Error()}
 	}
-	return l, q, reply{verdict: welcome, records: []record{q.ours}}
+	return l, p, reply{verdict: welcome, records: []record{p.ours}}
 }
 
 // greetMend is greet for a peer that wants to mend a QP.
 func (e *endpoint) greetMend(socket net.Conn, h *hello) {
-	l, q, r := e.considerMend(h)
-	if !answer(socket, r) || q == nil {
-		if q != nil {
-			e.ask(func() error { return l.dropProbe(q) })
-		}
+	l, p, r := e.considerMend(h)
+	said := answer(socket, r)
+	if p == nil {
 		return
 	}
 	var b [len(commitMagic)]byte
-	_, err := io.ReadFull(socket, b[:])
-	e.ask(func() error {
-		if err != nil || string(b[:]) != commitMagic {
-			return l.dropProbe(q)
-		}
-		return l.probe(q)
-	})
+	if said {
+		io.ReadFull(socket, b[:])
+	}
+	e.decide(l, p, string(b[:]) == commitMagic)
 }
 
-// newProbe makes a QP that may take a failed one's place, instead of an earlier one.
-func (l *link) newProbe(index int) (*queue, error) {
-	if l.gone {
+// offer makes a QP that may take the place of one that has failed on both sides.
+func (l *link) offer(q *queue) (*queue, error) {
+	switch p := l.probes[q.index]; {
+	case l.gone || l.queues[q.index] != q:
 		return nil, errMendOver
+	case p != nil && p.probing:
+		return nil, errors.New("a probe is under way")
 	}
-	if err := l.dropProbe(l.probes[index]); err != nil {
-		return nil, err
+	number := l.offered[q.index] + 1
+	if uint16(number) == uint16(q.generation) { // words could not tell them apart
+		number++
 	}
-	q, err := l.newQueue(l.queues[index].nic)
+	return l.newProbe(q.index, number)
+}
+
+// consider takes in what an offer says, and makes our half of what it offers.
+func (l *link) consider(h *hello) (*queue, error) {
+	at := slices.IndexFunc(l.queues, func(q *queue) bool { return q.origin().ours.name() == h.mends })
+	if at < 0 {
+		return nil, errors.New("there is no such QP")
+	}
+	q := l.queues[at]
+	if h.number <= l.offered[at] || uint16(h.number) == uint16(q.generation) {
+		return nil, fmt.Errorf("offer %d comes after offer %d, or is not to be told from %d", h.number, l.offered[at], q.generation)
+	}
+	if !q.theirs {
+		q.theirs = true
+		l.lose(q, fmt.Errorf("%w: the peer offers another in its place", transport.ErrGone))
+		l.call()
+	}
+	if !q.redone {
+		return nil, errors.New("what was sent by that QP has not all been sent again yet")
+	}
+	p, err := l.newProbe(at, h.number)
 	if err != nil {
 		return nil, err
 	}
-	q.index, q.generation = index, l.queues[index].generation+1
-	if l.probes == nil {
-		l.probes = map[int]*queue{}
+	if err := p.connect(h.records[0]); err != nil {
+		l.dropProbe(p)
+		return nil, err
 	}
-	l.probes[index] = q
-	return q, nil
+	return p, nil
 }
 
-// dropProbe destroys a probe that did not come to anything.
-func (l *link) dropProbe(q *queue) error {
-	if q == nil || l.probes[q.index] != q {
-		return nil
+// newProbe makes a QP that may take a failed one's place, instead of an earlier one.
+func (l *link) newProbe(index int, number uint32) (*queue, error) {
+	if l.gone {
+		return nil, errMendOver
 	}
-	delete(l.probes, q.index)
-	return q.close()
+	l.dropProbe(l.probes[index])
+	if l.failed != nil {
+		return nil, l.failed
+	}
+	p, err := l.makes(l.queues[index].nic)
+	if err != nil {
+		return nil, err
+	}
+	p.index, p.generation, p.first = index, number, l.queues[index].origin()
+	if l.probes == nil {
+		l.probes, l.offered = map[int]*queue{}, map[int]uint32{}
+	}
+	l.probes[index], l.offered[index] = p, number
+	return p, nil
+}
+
+// dropProbe destroys a probe that did not come to anything here, and has the peer told, to whom it may have.
+func (l *link) dropProbe(p *queue) {
+	if p == nil || l.probes[p.index] != p {
+		return
+	}
+	delete(l.probes, p.index)
+	if err := p.close(); err != nil {
+		l.fail(fmt.Errorf("%w: %s cannot be destroyed: %w", transport.ErrGone, p, err))
+	}
+	l.lack(p.count())
+	l.call()
 }
 
 // probe sends a request by a QP that may take another's place.
-func (l *link) probe(q *queue) error {
-	if l.gone || l.probes[q.index] != q {
-		return errMendOver
+func (l *link) probe(p *queue) {
+	if l.gone || l.probes[p.index] != p {
+		return
 	}
-	q.probing = true
-	q.say(immediate(immWord, wordProbe, 0), ibv.Signaled)
-	return q.flush()
+	p.probing = true
+	p.say(immediate(immWord, wordProbe, 0), ibv.Signaled)
+	if err := p.flush(); err != nil {
+		p.failed = true
+		l.call()
+	}
 }
 
 // settle acts on what became of the probes.
 func (l *link) settle() error {
-	var errs []error
-	for _, q := range l.probes {
+	for _, p := range l.probes {
 		switch {
-		case q.failed:
-			errs = append(errs, l.dropProbe(q))
-		case q.probing && q.settled():
-			l.promote(q)
+		case p.failed:
+			l.dropProbe(p)
+		case p.probing && p.settled():
+			l.promote(p)
 		}
 	}
+	var errs []error
 	for _, q := range l.retired {
 		err := q.close()
 		if err != nil && l.queues[q.index] == q { // then nobody knows what the peer can still do by it
@@ -260,11 +311,11 @@ func (l *link) settle() error {
 }
 
 // promote puts a QP in the place of the one that failed, which is destroyed when nobody polls.
-func (l *link) promote(q *queue) {
-	delete(l.probes, q.index)
-	l.retired = append(l.retired, l.queues[q.index])
-	l.queues[q.index] = q
-	q.probing = false
+func (l *link) promote(p *queue) {
+	delete(l.probes, p.index)
+	l.retired = append(l.retired, l.queues[p.index])
+	l.queues[p.index] = p
+	p.probing = false
 	l.live++
-	l.e.config.Log.Info("verbs: a QP works again, in the place of one that had failed", "queue", q, "working", l.live)
+	l.e.config.Log.Info("verbs: a QP works again, in the place of one that had failed", "queue", p, "working", l.live)
 }

@@ -37,6 +37,7 @@ const (
 	parkDone
 	wordBroken // the QP whose number is the count
 	wordProbe  // nothing but that it came
+	wordGone   // the speaker has no QP, any more, whose number is the count
 	parkWords  = wordBroken
 )
 

@@ -37,7 +37,8 @@ type queue struct {
 	stall    stall
 
 	detour     *detour // instead of a QP
-	generation uint16  // QPs that were in this place before
+	generation uint32  // number of the offer that it came by; 0: of the set-up
+	first      *queue  // that was in its place then; nil: it is itself
 	probing    bool    // it may take another's place if what was sent by it arrives
 	failed     bool    // that it did not
 	broken     bool    // our QP is in ERR, and nothing more is posted to it
@@ -162,6 +163,17 @@ func (q *queue) requestID(position uint32) uint64 { return uint64(q.id)<<32 | ui
 func (q *queue) room() bool {
 	return !q.broken && q.filled < batchMost && (q.detour != nil || int(q.posted-q.done)+q.filled < q.sq)
 }
+
+// origin is the QP that was in this place first.
+func (q *queue) origin() *queue {
+	if q.first != nil {
+		return q.first
+	}
+	return q
+}
+
+// count is what words say of which QP they are about: its place, and the number of its offer modulo 2^16.
+func (q *queue) count() uint32 { return uint32(uint16(q.generation))<<8 | uint32(q.index) }
 
 // next is the place of one more request. There must be room.
 func (q *queue) next() *ibv.Send {

@@ -17,6 +17,7 @@ type puppet struct {
 	post    error // and Post
 	destroy error // and Close
 	states  []ibv.State
+	posted  []ibv.Send
 	close   func()
 	closed  int
 }
@@ -30,6 +31,7 @@ func (p *puppet) Post(b []ibv.Send) (int, error) {
 	if p.post != nil {
 		return 0, p.post
 	}
+	p.posted = append(p.posted, b...)
 	return len(b), nil
 }
 

@@ -84,6 +84,9 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
+// name tells a QP from others, also from one that had its number before or gets it later.
+func (r record) name() uint64 { return uint64(r.qpn)<<24 | uint64(r.psn) }
+
 // meets completes the path to the peer's QP: the path MTU is the smaller of both ends', whatever each could do alone.
 func (r record) meets(peer record, p path) (path, error) {
 	if r.link != peer.link {

@@ -16,7 +16,7 @@ func goodHello(kind uint8) hello {
 		firstSeq: ^uint64(0), most: 64 << 20, slot: 1 << 20, slots: 256, streams: 64, checksum: true, fallback: true,
 	}
 	if kind == kindMend {
-		h.mends = 0xabcdef
+		h.mends, h.number = 0xabcdef_fedcba, 1<<32-1
 		h.records, h.queues = []record{goodRecord()}, 1
 	} else if kind == kindRing {
 		h.key.Self, h.key.Peer = 2, 1
