@@ -134,10 +134,11 @@ func (l *link) flush() {
 	}
 }
 
-// fail notes the first failure.
+// fail notes the first failure. The driver ends the connection, whether or not anybody asks a stream.
 func (l *link) fail(err error) {
 	if l.failed == nil {
 		l.failed = err
+		l.call()
 	}
 }
 

@@ -117,3 +117,22 @@ func TestBrokenByThePeer(t *testing.T) {
 	require.NoError(t, l.hearBroken(0))
 	require.ErrorIs(t, l.failed, transport.ErrGone)
 }
+
+// TestFailureIsSeenByWhoWaitsForOperations: who waits for one-sided operations asks no stream, and is told all the same that they will never be
+// performed, where their QP was the last one.
+func TestFailureIsSeenByWhoWaitsForOperations(t *testing.T) {
+	c, _ := twoDevices(t)
+	l := c.link
+	l.queues, l.live = l.queues[1:], 1
+	q := l.queues[0]
+	q.index = 0
+	c.one.by, c.one.accepted = q, 1
+	c.one.under[0] = operation{position: 1, span: &span{}}
+	_, err := c.Performed()
+	require.NoError(t, err)
+	q.take(&ibv.Completion{ID: q.requestID(1), Status: ibv.RetryExceeded})
+	c.e.Progress()
+	_, err = c.Performed()
+	require.ErrorIs(t, err, ibv.RetryExceeded)
+	require.ErrorContains(t, err, "of 1 operations the outcome is unknown")
+}
