@@ -217,6 +217,40 @@ func TestUC48_LinkFlaps(t *testing.T) {
 	})
 }
 
+// TestMendGivenUpByOneEnd: an end whose probe comes to nothing, while the other's does not and the QP is used there already, has it given up
+// there, too; what was sent by it arrives, and the next offer brings both back to RDMA.
+func TestMendGivenUpByOneEnd(t *testing.T) {
+	for end, name := range []string{"lower", "higher"} {
+		t.Run(name, func(t *testing.T) {
+			one, other := rails(t)
+			for _, c := range []*Config{&one, &other} {
+				c.Timeout, c.Retry, c.Fallback = 14, 2, true // 0.2 s
+			}
+			one.Devices, other.Devices = only("rxe1"), only("rxe2")
+			d := newDuo(t, testOptions(), one, other)
+			d.pass(0, message(1000))
+			heal := cut(t)
+			d.pass(0, message(3000))
+			heal()
+			ours, theirs := d.conns[end].(*conn).link, d.conns[1-end].(*conn).link
+			d.until("the other end to use a QP", func() bool {
+				if p := ours.probes[0]; p != nil && p.probing {
+					p.probing = false // as if it had not been acknowledged
+				}
+				return ours.probes[0] != nil && theirs.live == 1
+			})
+			ours.probes[0].failed = true
+			ours.call()
+			d.traffic(20, 50_000, func(int) {})
+			d.until("RDMA to be back at both", func() bool {
+				return ours.live == 1 && theirs.live == 1 && ours.queues[0].peer.qpn == theirs.queues[0].ours.qpn
+			})
+			require.Greater(t, ours.queues[0].generation, uint32(1))
+			d.traffic(20, 50_000, func(int) {})
+		})
+	}
+}
+
 // lines is a log that several goroutines write.
 type lines struct {
 	mu sync.Mutex
