@@ -24,19 +24,6 @@ func (l *link) die(why error) {
 	l.e.poke()
 }
 
-// deviceError is the end of a device of ours, of which the peer knows nothing.
-type deviceError struct {
-	device string
-	self   int32 // our rank
-}
-
-func (e *deviceError) Error() string {
-	return fmt.Sprintf("device %s of rank %d reported a fatal error: the kernel's log may say more", e.device, e.self)
-}
-
-// Culprits tells who asks for the ranks to blame.
-func (e *deviceError) Culprits() []int { return []int{int(e.self)} }
-
 // watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device is that of all QPs on it.
 func (e *endpoint) watchDevice(n *nic) error {
 	d := n.device
@@ -98,7 +85,7 @@ func (e *endpoint) forsake() {
 func (l *link) forsake() {
 	for _, q := range l.queues {
 		if !q.broken && l.failed == nil && q.nic.fatal.Load() {
-			l.lose(q, &deviceError{q.nic.device.Name(), l.conn.key.Self})
+			l.lose(q, &transport.OwnError{Rank: int(l.conn.key.Self), Err: fmt.Errorf("device %s reported a fatal error: the kernel's log may say more", q.nic.device.Name())})
 		}
 	}
 	for _, q := range l.probes {

@@ -66,7 +66,7 @@ func TestFailedDevice(t *testing.T) {
 			e.note(second.nic, ibv.EventDeviceFatal, 0)
 			e.Progress()
 			_, err = c.Stream(0).Recv(1, bufOf(make([]byte, 1)))
-			require.ErrorContains(t, err, "of rank 1 reported a fatal error", "the last one")
+			require.ErrorContains(t, err, "this is rank 1's own failure", "the last one")
 			require.False(t, errors.Is(err, transport.ErrGone), "the peer is there")
 			var blames interface{ Culprits() []int }
 			require.ErrorAs(t, err, &blames)
