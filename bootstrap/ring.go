@@ -87,6 +87,9 @@ func (s *session) formRing(ctx context.Context) error {
 	return nil
 }
 
+// errLinked ends a dial: the peer connected meanwhile.
+var errLinked = errors.New("there is a link")
+
 // linkTo returns the link for messages to a rank, and connects if there is none. Check, sendErrorLocked or peerGoneLocked, tells when
 // there is no more sense in it.
 func (s *session) linkTo(ctx context.Context, op string, to int, check func(op string, to int) error) (*link, error) {
@@ -101,9 +104,12 @@ func (s *session) linkTo(ctx context.Context, op string, to int, check func(op s
 			return l, nil
 		}
 		if busy := s.dialing[to]; busy != nil {
+			changed := s.changed
 			s.mu.Unlock()
 			select {
 			case <-busy:
+				continue
+			case <-changed: // who dials may go on where this call does not
 				continue
 			case <-ctx.Done():
 				return nil, &LateError{Op: op, Missing: []int{to}, Err: ctx.Err()}
@@ -113,7 +119,12 @@ func (s *session) linkTo(ctx context.Context, op string, to int, check func(op s
 		s.dialing[to] = busy
 		s.mu.Unlock()
 
-		conn, r, err := s.dial(ctx, op, to, forMessages, check)
+		conn, r, err := s.dial(ctx, op, to, forMessages, func(op string, to int) error {
+			if err := check(op, to); err != nil || s.to[to] == nil {
+				return err
+			}
+			return errLinked
+		})
 		var gone *PeerError
 		if errors.As(err, &gone) && gone.Status == Closed {
 			s.rankClosed(to, farewell{last: unknownLast}, nil)
@@ -132,7 +143,7 @@ func (s *session) linkTo(ctx context.Context, op string, to int, check func(op s
 			}
 		}
 		s.mu.Unlock()
-		if err != nil {
+		if err != nil && err != errLinked {
 			return nil, err
 		}
 	}
@@ -143,6 +154,15 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
+	var over error // under mu
+	overLocked := func() bool {
+		if over == nil {
+			over = check(op, to)
+		}
+		return over != nil
+	}
+	ctx, stop := s.until(ctx, overLocked) // where packets are dropped, one attempt lasts as long as ctx
+	defer stop()
 	start := time.Now()
 	pause := newBackoff(s.hub.seed, s.rank)
 	address := s.addrs[to].String()
@@ -163,10 +183,10 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 			wrong = s.heardEpitaph(to, []byte(refused.reason))
 		}
 		s.mu.Lock()
-		over := check(op, to)
+		end := overLocked()
 		formed, name := s.formed, s.nameLocked(to)
 		s.mu.Unlock()
-		if over != nil {
+		if end {
 			return nil, nil, over
 		}
 		var gone *PeerError
@@ -208,6 +228,12 @@ func (s *session) dial(ctx context.Context, op string, to int, use purpose, chec
 			last = err
 		}
 		if ctx.Err() != nil || !pause.wait(ctx) {
+			s.mu.Lock()
+			end := overLocked()
+			s.mu.Unlock()
+			if end {
+				return nil, nil, over
+			}
 			return nil, nil, &LateError{Op: op, Missing: []int{name}, Elapsed: time.Since(start), Err: ctx.Err(), Last: firewallHint(last),
 				What: fmt.Sprintf("rank %d at %s was not reached", name, address)}
 		}

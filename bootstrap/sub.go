@@ -191,24 +191,30 @@ func (s *session) deadLocked(op string) error {
 // whileWhole returns a context that ends with ctx, and when the session is aborted or a rank is gone, so that it cannot be formed any
 // more; stop ends it.
 func (s *session) whileWhole(ctx context.Context) (whole context.Context, stop func()) {
-	whole, cancel := context.WithCancel(ctx)
+	return s.until(ctx, func() bool { return s.collectiveErrorLocked("", 1) != nil })
+}
+
+// until returns a context that ends with ctx, and when over says so, which is asked under the lock at each change of the session; stop
+// ends it.
+func (s *session) until(ctx context.Context, over func() bool) (until context.Context, stop func()) {
+	until, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for whole.Err() == nil {
+		for until.Err() == nil {
 			s.mu.Lock()
-			changed, over := s.changed, s.collectiveErrorLocked("", 1) != nil
-			s.mu.Unlock()
-			if over {
+			changed := s.changed
+			if over() {
 				cancel()
 			}
+			s.mu.Unlock()
 			select {
 			case <-changed:
-			case <-whole.Done():
+			case <-until.Done():
 			}
 		}
 	}()
-	return whole, func() { cancel(); <-done }
+	return until, func() { cancel(); <-done }
 }
 
 const (
