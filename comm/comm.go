@@ -88,7 +88,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		return nil, initError(cfg, start, err)
 	}
 	if session == nil {
-		f := &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1)}
+		f := &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1), refs: 1}
 		if !cfg.Device.IsHost() {
 			if f.device, err = openGPU(cfg.Device); err != nil {
 				return nil, initError(cfg, start, err)
@@ -120,6 +120,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	return c, nil
 }
 
+// newComm makes a communicator, whose is the caller's hold of the family from now on.
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
 	c := &Comm{id: id, rank: rank, world: world, lineup: f.lineupOf(world), model: f.model, family: f, session: s,
 		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
@@ -131,7 +132,6 @@ func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *
 		c.regulars[i].run = run{comm: c, regular: true, nextLook: firstLook}
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
-	f.hold()
 	if len(world) == 1 {
 		return c
 	}

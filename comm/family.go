@@ -49,9 +49,9 @@ type family struct {
 	closed  atomic.Bool   // there will be no more
 }
 
-// newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers.
+// newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers. The caller holds it.
 func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt) (*family, error) {
-	f := &family{cfg: cfg, log: cfg.Logger.With("rank", s.Rank(), "size", s.Size()), driver: cfg.Driver}
+	f := &family{cfg: cfg, log: cfg.Logger.With("rank", s.Rank(), "size", s.Size()), driver: cfg.Driver, refs: 1}
 	if s.Size() == 1 {
 		f.routes = make([]route, 1)
 		return f, nil
@@ -303,11 +303,15 @@ func (f *family) byName(name string) transport.Endpoint {
 	return nil
 }
 
-// hold and drop count the communicators of the family; the last one to go closes the endpoints.
-func (f *family) hold() {
+// hold and drop count the communicators of the family; the last one to go closes the endpoints, and then there will be no others.
+func (f *family) hold() bool {
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refs == 0 {
+		return false
+	}
 	f.refs++
-	f.mu.Unlock()
+	return true
 }
 
 func (f *family) drop() error {

@@ -151,6 +151,13 @@ func (c *Comm) member(ctx context.Context, op string, s bootstrap.Session, id ui
 	for i, r := range members {
 		world[i] = c.world[r]
 	}
+	if !c.family.hold() { // closed meanwhile
+		err := c.refusal(op, ErrClosed)
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+		return nil, err
+	}
 	child := newComm(id, slices.Index(members, c.rank), world, c.family, s)
 	if err := child.joinGPU(ctx); err != nil {
 		child.Abort(err)

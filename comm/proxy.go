@@ -80,6 +80,7 @@ func (c *Comm) joinProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.family.hold() // we do, too
 	y := newProxy(c, newComm(sub.ID(), c.rank, c.world, c.family, sub))
 	c.mu.Lock() // others may ask already
 	c.proxy = y
