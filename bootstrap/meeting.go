@@ -37,9 +37,11 @@ func (r *Root) hear(m *member, in *bufio.Reader) (bye bool, err error) {
 				m.put(makeFrame(frameBeat, []byte{byte(beatAnswer)}))
 			}
 		case frameMet, frameLeave:
-			bye = true
 			m.late = len(body) == 1 && body[0] == 1
-			r.finish(m, t == frameMet)
+			if err := r.finish(m, t); err != nil {
+				return bye, err
+			}
+			bye = true
 		case frameDead, frameAbort:
 			if err := r.passOn(m, t, body); err != nil {
 				return bye, err
@@ -117,21 +119,37 @@ func (r *Root) cutOffLocked() *RefusedError {
 	return e
 }
 
-// finish takes note that a member has met all others, or has given up.
-func (r *Root) finish(m *member, met bool) {
+// finish takes note that a member has met all others, or has given up: at once, for its connection may end much later.
+func (r *Root) finish(m *member, t frameType) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.table == nil || m.done || r.members[int(m.rank)] != m {
-		return
-	}
-	r.doneLocked(m)
-	if !met && r.meeting.gaveUp != nil {
+	rank := int(m.rank)
+	switch {
+	case m.done || r.members[rank] != m || r.table == nil && r.refusal != nil:
+	case r.table == nil && t == frameMet:
+		return &protocolError{fmt.Sprintf("a frame of type %d before the world is complete", t)}
+	case r.table == nil:
+		delete(r.members, rank)
+		r.left[rank] = m.late
+		r.news = true
+		r.patience(m, 2*auth.Timeout)
+		r.log.Warn("a rank left before the world was complete", "rank", rank, "host", m.host, "pid", m.pid, "peer", m.conn.RemoteAddr())
+	case t == frameMet:
+		if r.doneLocked(m); r.meeting.done == r.world && r.refusal == nil {
+			close(r.over)
+		}
+	default:
+		r.doneLocked(m)
+		if r.meeting.gaveUp == nil {
+			text := fmt.Sprintf("rank %d (%s) gave up before all ranks had met", rank, m.who())
+			r.meeting.gaveUp = &RefusedError{Code: RefusedAborted, Ranks: []int{rank}, Text: text}
+			if r.refusal == nil { // it has not said why: it may have had no session yet when the table came
+				r.broadcastLocked(abortFrame(Notice{From: rank, Ranks: []int{rank}, Reason: text}))
+			}
+		}
 		r.failLocked(r.meeting.gaveUp)
-	} else if !met {
-		r.failLocked(&RefusedError{Code: RefusedAborted, Ranks: []int{int(m.rank)}, Text: fmt.Sprintf("rank %d (%s) gave up before all ranks had met", m.rank, m.who())})
-	} else if r.meeting.done == r.world && r.refusal == nil {
-		close(r.over)
 	}
+	return nil
 }
 
 func (r *Root) doneLocked(m *member) {
@@ -155,12 +173,6 @@ func (r *Root) leave(m *member, bye bool, why error) {
 	rank := int(m.rank)
 	r.mu.Lock()
 	mine := r.members[rank] == m && !m.done && (r.refusal == nil || r.table != nil)
-	if mine && bye {
-		delete(r.members, rank)
-		r.left[rank] = m.late
-		r.news = true
-		r.log.Warn("a rank left before the world was complete", "rank", rank, "host", m.host, "pid", m.pid, "peer", m.conn.RemoteAddr())
-	}
 	r.mu.Unlock()
 	if !mine || bye {
 		return

@@ -1,6 +1,7 @@
 package bootstrap_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -225,4 +226,59 @@ func TestRootClosedWhileRanksMeet(t *testing.T) {
 	}
 	require.Greater(t, met, 10)
 	require.Greater(t, refused, 10)
+}
+
+// A rank that gives up at any moment around that at which the last one comes is nowhere taken for dead: the others are told that it gave up,
+// or wait for it to come again.
+func TestGiveUpAtAnyMoment(t *testing.T) {
+	const n, timeout = 3, 10 * time.Second
+	met, told, waited := 0, 0, 0
+	for seed := range uint64(400) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			net := bootstraptest.New()
+			var mu sync.Mutex
+			net.Delay(func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(1+rng.IntN(500)) * time.Microsecond
+			})
+			root, err := bootstrap.ListenRoot(bg, bootstrap.RootConfig{Address: host(99) + ":0", Network: net.Host(host(99)), Timeout: timeout})
+			require.NoError(t, err)
+			at := time.Second + time.Duration(rng.IntN(5000))*time.Microsecond
+			each(n, func(r int) {
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				switch r {
+				case 1:
+					defer time.AfterFunc(at, cancel).Stop()
+				case 2:
+					time.Sleep(time.Second)
+				}
+				c := config(net, root.ID(), r, n)
+				c.Serve, c.Timeout = false, timeout
+				s, err := bootstrap.Join(ctx, c)
+				if s != nil {
+					defer s.Close()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case r == 1:
+				case err == nil:
+					met++
+				case errors.Is(err, bootstrap.ErrAborted):
+					told++
+				case errors.Is(err, bootstrap.ErrTimeout):
+					waited++
+				default:
+					t.Errorf("seed %d, rank %d: %v", seed, r, err)
+				}
+			})
+			root.Close()
+			assert.Zero(t, net.Conns())
+		})
+	}
+	t.Logf("of those who stayed %d met, %d were told, %d waited", met, told, waited)
+	require.Greater(t, min(met, told, waited), 20)
 }
