@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -13,9 +14,27 @@ import (
 	"github.com/gccl-project/gccl/bootstrap/auth"
 )
 
-// dialProven connects to address and goes through the handshake. Both end with ctx.
+// What one attempt to connect may take, where packets are dropped: the next may find that a link is up, a name resolves to another address, or
+// another root listens. To resolve a name may take several name servers' time-outs.
+const (
+	connectTime = auth.Timeout
+	resolveTime = 15 * time.Second
+)
+
+func attemptTime(address string) time.Duration {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return resolveTime + connectTime
+		}
+	}
+	return connectTime
+}
+
+// dialProven connects to address and goes through the handshake, once. Both end with ctx.
 func dialProven(ctx context.Context, n Network, address string, secret []byte, service string) (net.Conn, error) {
-	conn, err := n.Dial(ctx, address)
+	attempt, cancel := context.WithTimeout(ctx, attemptTime(address))
+	conn, err := n.Dial(attempt, address)
+	cancel()
 	if err != nil {
 		return nil, err
 	}

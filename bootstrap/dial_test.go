@@ -128,3 +128,39 @@ func TestDialEndsWithLink(t *testing.T) {
 		require.Zero(t, n.Conns())
 	})
 }
+
+// A root that comes up late is found though packets to another of its addresses are dropped, and so is one whose name resolves to an
+// address of the past at first.
+func TestDialTriesAgain(t *testing.T) {
+	const stale = "203.0.113.1"
+	for name, roots := range map[string][]string{"two addresses": {stale + ":29500", host(0) + ":29500"}, "a name": {"root.test:29500"}} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
+				start := time.Now()
+				each(2, func(r int) {
+					c := config(n, id, r, 2)
+					if r == 0 {
+						time.Sleep(time.Second)
+					} else {
+						c.Roots = roots
+						direct, dropped := c.Network, lost(c.Network, stale)
+						c.Network.Dial = func(ctx context.Context, to string) (net.Conn, error) {
+							switch {
+							case to != "root.test:29500":
+								return dropped.Dial(ctx, to)
+							case time.Since(start) < time.Second:
+								return dropped.Dial(ctx, stale+":29500")
+							}
+							return direct.Dial(ctx, host(0)+":29500")
+						}
+					}
+					s, err := bootstrap.Join(bg, c)
+					if assert.NoError(t, err) {
+						assert.Less(t, time.Since(start), 30*time.Second)
+						s.Close()
+					}
+				})
+			})
+		})
+	}
+}
