@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -187,18 +188,43 @@ func (c *Comm) Invite(ctx context.Context, more int) (bootstrap.ID, error) {
 	if more < 1 {
 		return bootstrap.ID{}, argument("invite %d ranks, want at least 1", more)
 	}
-	at, err := choosePlace(c.family.cfg.Interface, c.family.cfg.ID.Roots(""))
+	if c.reason() != nil {
+		return bootstrap.ID{}, c.refusal("invite", c.verdict())
+	}
+	cfg := &c.family.cfg
+	at, err := inviteAt(cfg)
 	if err != nil {
 		return bootstrap.ID{}, fmt.Errorf("comm %s: invite: %w", c.name(), err)
 	}
-	root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: at.hostPort(), Ports: c.family.cfg.Ports, Timeout: c.family.cfg.InitTimeout, Log: c.family.log})
+	root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: at, Ports: cfg.Ports, Timeout: cfg.InitTimeout, Network: cfg.Network, Log: c.family.log})
 	if err != nil {
 		return bootstrap.ID{}, fmt.Errorf("comm %s: invite: %w", c.name(), err)
 	}
-	if old := c.invitation.Swap(&invitation{root, more}); old != nil {
+	mine := &invitation{root, more}
+	if old := c.invitation.Swap(mine); old != nil {
 		old.root.Close()
 	}
+	if c.life.Err() != nil { // Close may have looked before it was there
+		if c.invitation.CompareAndSwap(mine, nil) {
+			root.Close()
+		}
+		return bootstrap.ID{}, c.refusal("invite", ErrClosed)
+	}
 	return root.ID(), nil
+}
+
+// inviteAt is where the root of a grown world listens. On a network of a test's, which has no interfaces, it is the host of this world's.
+func inviteAt(cfg *Config) (string, error) {
+	roots := cfg.ID.Roots("")
+	if cfg.Network.Dial == nil {
+		at, err := choosePlace(cfg.Interface, roots)
+		return at.hostPort(), err
+	}
+	if len(roots) == 0 {
+		return "", fmt.Errorf("the id names no host on Config.Network: %w", ErrUnsupported)
+	}
+	host, _, err := net.SplitHostPort(roots[0])
+	return net.JoinHostPort(host, "0"), err
 }
 
 // invitation is a root that waits for a grown world.
