@@ -35,6 +35,7 @@ type hub struct {
 	mu       sync.Mutex
 	sessions map[uint64]*session
 	waiting  []caller            // oldest first
+	expiring bool                // expire runs
 	over     map[uint64]*epitaph // by session
 	overs    []uint64            // the keys of over, oldest first
 	kept     int                 // bytes of what is in over
@@ -145,11 +146,15 @@ func (h *hub) greet(conn net.Conn) {
 		return
 	}
 	if s == nil && !over && !h.closed {
-		for len(h.waiting) > 0 && (len(h.waiting) == maxWaiting || c.since.Sub(h.waiting[0].since) > maxWait) {
+		if len(h.waiting) == maxWaiting {
 			h.waiting[0].conn.Close()
 			h.waiting = h.waiting[1:]
 		}
 		h.waiting = append(h.waiting, c)
+		if !h.expiring {
+			h.expiring = true
+			h.wg.Go(h.expire)
+		}
 		h.mu.Unlock()
 		return
 	}
@@ -158,6 +163,29 @@ func (h *hub) greet(conn net.Conn) {
 		h.take(s, c)
 	} else {
 		h.refuse(c, end.answer(hi))
+	}
+}
+
+// expire lets go of those who have waited for longer than they do themselves, until nobody waits or the hub is shut.
+func (h *hub) expire() {
+	for {
+		h.mu.Lock()
+		for len(h.waiting) > 0 && time.Since(h.waiting[0].since) >= maxWait {
+			h.waiting[0].conn.Close()
+			h.waiting = h.waiting[1:]
+		}
+		if h.expiring = len(h.waiting) > 0; !h.expiring {
+			h.mu.Unlock()
+			return
+		}
+		next := time.NewTimer(maxWait - time.Since(h.waiting[0].since))
+		h.mu.Unlock()
+		select {
+		case <-next.C:
+		case <-h.ctx.Done():
+			next.Stop()
+			return
+		}
 	}
 }
 
