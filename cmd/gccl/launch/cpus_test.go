@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"errors"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,4 +39,15 @@ func TestRanksAreBoundToTheirCPUs(t *testing.T) {
 		require.ErrorContains(t, err, "rank 1")
 		require.ErrorContains(t, err, strconv.Itoa(cpus[0]))
 	}
+}
+
+// A rank that was started, and whose launcher could not get its own CPUs back, does not run on.
+func TestNoProcessWithoutWhatFollows(t *testing.T) {
+	program, args := script(t, "sleep 1000 & wait")
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	lost := errors.New("the CPUs are lost")
+	require.ErrorIs(t, startThen(cmd, func() error { return lost }), lost)
+	require.NotNil(t, cmd.ProcessState, "it was waited for")
+	require.Equal(t, syscall.SIGKILL, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 }

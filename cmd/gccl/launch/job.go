@@ -185,10 +185,18 @@ func startOn(cpus []int, cmd *exec.Cmd) error {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("run on the CPUs %v: %w", cpus, os.NewSyscallError("sched_setaffinity", err))
 	}
-	err := cmd.Start()
-	if back := unix.SchedSetaffinity(0, &before); err == nil && back != nil {
-		err = os.NewSyscallError("sched_setaffinity", back)
+	return startThen(cmd, func() error { return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)) })
+}
+
+// startThen starts a process, and after that does what has to follow. If either fails there is no process.
+func startThen(cmd *exec.Cmd, after func() error) error {
+	started := cmd.Start()
+	err := after()
+	if started != nil || err == nil {
+		return started
 	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it fails only where the process has ended, as Wait, which tells how
+	_ = cmd.Wait()
 	return err
 }
 
@@ -211,7 +219,11 @@ func (p *pool) wait(ctx context.Context, signals <-chan os.Signal) error {
 			}
 			p.stop()
 			ctx = context.WithoutCancel(ctx)
-		case s := <-signals:
+		case s, ok := <-signals:
+			if !ok { // there will be no more
+				signals = nil
+				continue
+			}
 			p.pass(s)
 			switch s {
 			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:

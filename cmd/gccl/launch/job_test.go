@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // long is more than any of these tests should take on a machine that is busy.
@@ -230,3 +232,20 @@ func gone(pid int) bool {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A channel of signals that is closed brings no more, and costs nothing.
+func TestRunWithClosedSignals(t *testing.T) {
+	runtime.LockOSThread() // which Run keeps
+	defer runtime.UnlockOSThread()
+	busy := func() time.Duration {
+		var u unix.Rusage
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	signals := make(chan os.Signal)
+	close(signals)
+	before := busy()
+	_, err := runScript(t, 1, "sleep 1", func(j *Job) { j.Signals = signals })
+	require.NoError(t, err)
+	require.Less(t, busy()-before, 100*time.Millisecond)
+}
