@@ -256,6 +256,7 @@ func TestSleepWithoutEventfd(t *testing.T) {
 	sleep(d, time.Millisecond)
 	d.Attach(&bell{})
 	sleep(d, time.Millisecond)
+	require.False(t, d.polling.Load(), "nobody could end it")
 	d.Detach(s)
 	require.Equal(t, none, d.event)
 }
