@@ -100,7 +100,10 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 			}
 		}
 		c := newComm(cfg.ID.Hash(), 0, []int{0}, f, nil)
-		return c, c.joinGPU(ctx)
+		if err := c.joinGPU(ctx); err != nil {
+			return nil, initError(cfg, start, errors.Join(err, c.Close()))
+		}
+		return c, nil
 	}
 	f, err := newFamily(ctx, cfg, session, at)
 	if err != nil {
