@@ -62,9 +62,12 @@ type linkEnd struct {
 }
 
 // Run measures, on both ranks of the session, and prints on rank 0. The endpoint was opened with LinkOptions and is still the caller's.
-// MB is 2^20 bytes, as with perftest. The peak is the greatest bandwidth between the acceptance of any message and the return of the
-// memory of any later one.
+// MB is 2^20 bytes, as with perftest. The peak, of any number of messages, is the greatest bandwidth between the acceptance of one and the return of
+// the memory of one at least linkWindow later.
 func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint, out io.Writer) error {
+	if err := l.checkMemory(availableMemory()); err != nil {
+		return err
+	}
 	addresses, err := s.AllGather(ctx, e.Address())
 	if err != nil {
 		return err
@@ -100,6 +103,21 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 		return err
 	}
 	return s.Barrier(ctx)
+}
+
+// noteBytes is what an end notes of a message at most, in bytes: when it was posted and completed, and a place on peak's hull.
+const noteBytes = 24
+
+// checkMemory returns an error when what both ends note of the messages can't fit a host of so many bytes, which both may be on.
+func (l Link) checkMemory(available int64) error {
+	flag, n := "-n", l.Iters
+	if l.Warmup > n {
+		flag, n = "-w", l.Warmup
+	}
+	if need := 2 * noteBytes * uint64(n); need > uint64(available) {
+		return fmt.Errorf("%s %d needs %s for the times of the messages, this host has %s available in all", flag, n, human(need), human(uint64(available)))
+	}
+	return nil
 }
 
 // measure measures messages, or operations, of n bytes.
@@ -158,6 +176,18 @@ func (x *linkEnd) until(f func() (bool, error)) error {
 			x.sleep()
 		}
 	}
+}
+
+// linkLook is how many messages go by between looks whether the measurement is to end.
+const linkLook = 4096
+
+// ended is the reason why the measurement is to end, if it is. It looks at some messages only, by their number: until does not look as long as
+// there is nothing to wait for.
+func (x *linkEnd) ended(message int) error {
+	if message%linkLook != 0 || x.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(x.ctx)
 }
 
 // sleep waits for news, but not long: what begins in the middle of our going to sleep may be none.
@@ -227,12 +257,12 @@ func (x *linkEnd) bandwidth(b []byte, times int) (string, error) {
 	}
 	answer := make([]byte, 1)
 	if !x.first {
-		for range times {
+		for i := range times {
 			err := x.until(func() (bool, error) {
 				p, err := x.stream.View(linkTag, len(b))
 				return p != nil, err
 			})
-			if err := errors.Join(err, x.stream.Release()); err != nil {
+			if err := errors.Join(err, x.stream.Release(), x.ended(i)); err != nil {
 				return "", err
 			}
 		}
@@ -263,7 +293,7 @@ func (x *linkEnd) flow(times, bytes int, begin func() (bool, error), finished fu
 		return err
 	}
 	for i := range times {
-		if err := errors.Join(x.until(begin), note()); err != nil {
+		if err := errors.Join(x.ended(i), x.until(begin), note()); err != nil {
 			return "", err
 		}
 		posted[i] = time.Since(start)
@@ -274,22 +304,13 @@ func (x *linkEnd) flow(times, bytes int, begin func() (bool, error), finished fu
 	if err := end(); err != nil {
 		return "", err
 	}
-	all := time.Since(start)
-	best := all / time.Duration(times) // a message
-	for i := 0; i < times; i++ {
-		for j := i + linkWindow; j < times; j++ {
-			if d := (done[j] - posted[i]) / time.Duration(j-i+1); d > 0 {
-				best = min(best, d)
-			}
-		}
+	all := pace{time.Since(start), times}
+	best, err := peak(x.ctx, posted, done, all)
+	if err != nil {
+		return "", err
 	}
-	rate := func(d time.Duration) float64 { return float64(bytes) / (1 << 20) / d.Seconds() }
-	mean := all / time.Duration(times)
-	return fmt.Sprintf(" %-10d %-15d %-18.2f %-20.2f %.6f", bytes, times, rate(best), rate(mean), float64(times)/all.Seconds()/1e6), nil
+	return fmt.Sprintf(" %-10d %-15d %-18.2f %-20.2f %.6f", bytes, times, best.rate(bytes), all.rate(bytes), float64(times)/all.took.Seconds()/1e6), nil
 }
-
-// linkWindow is how many messages the peak is taken over at least: fewer would fit into memory on their way, and say nothing of the link.
-const linkWindow = 64
 
 // latency sends b to and fro so many times. A time is half of a round trip.
 func (x *linkEnd) latency(b []byte, times int) (string, error) {
@@ -301,7 +322,10 @@ func (x *linkEnd) latency(b []byte, times int) (string, error) {
 	// One look at the clock a round, and none at the other end: in an emulated machine it may cost as much as the message. Since looks at
 	// one clock, Now at two.
 	start, last := time.Now(), time.Duration(0)
-	for range times {
+	for i := range times {
+		if err := x.ended(i); err != nil {
+			return "", err
+		}
 		if x.first {
 			if err := x.send(b); err != nil {
 				return "", err

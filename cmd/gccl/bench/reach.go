@@ -146,7 +146,8 @@ func (r *reach) atomics(times int) (string, error) {
 	var first uint64
 	start := time.Now()
 	for k := range times {
-		if err := r.end.until(func() (bool, error) { return r.one.FetchAdd(r.region, 0, r.window, 0, 1) }); err != nil {
+		begin := func() (bool, error) { return r.one.FetchAdd(r.region, 0, r.window, 0, 1) }
+		if err := errors.Join(r.end.ended(k), r.end.until(begin)); err != nil {
 			return "", err
 		}
 		want := r.done + 1
