@@ -87,9 +87,9 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 	flags.Var(newFlag("kind", "alloc", func(s string) (err error) {
 		cfg.Memory, err = bench.ParseMemory(s)
 		return err
-	}), "memory", "alloc (comm.Alloc) or slice (Go slices)")
+	}), "memory", "with --device host: alloc (comm.Alloc) or slice (Go slices)")
 	flags.StringVar(&f.json, "json", "", "write one JSON object a row to this file; - is stdout, in place of the table")
-	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "no barrier between iterations and inputs not rewritten")
+	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "with --device host: no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
 	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process, or each in the one that a launcher started")
 	flags.IntSliceVar(&f.gpus, "gpus", nil, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals (default: the first one; where a launcher started the ranks, all that a rank sees, by local rank)")
@@ -118,8 +118,21 @@ func (f *benchFlags) setDevice(s string) error {
 	return nil
 }
 
-// fit makes one of -b and -e follow the other where only that was given, and checks --algo.
+// deviceFlags are the flags that mean something with one --device only, by its name.
+var deviceFlags = map[string][]string{
+	"host": {"memory", "back-to-back"},
+	"cuda": {"gpus", "graph"},
+}
+
+// fit makes one of -b and -e follow the other where only that was given, and checks --algo and that --device has the flags given.
 func (f *benchFlags) fit(flags *pflag.FlagSet) error {
+	for device, names := range deviceFlags {
+		for _, name := range names {
+			if device != f.device && flags.Changed(name) {
+				return fmt.Errorf("--%s with --device %s; it means something with --device %s only: leave one of the two out", name, f.device, device)
+			}
+		}
+	}
 	s := &f.cfg.Sizes
 	switch {
 	case !flags.Changed("maxbytes"):
@@ -146,9 +159,6 @@ func (f *benchFlags) start(cmd *cobra.Command) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if f.device == "cuda" && env.World == 0 {
-		return f.measureOnDevice(cmd, env)
-	}
 	promised, variable, err := bootstrap.PromisedWorld(os.Getenv)
 	if err != nil {
 		return usageError{err}
@@ -170,7 +180,7 @@ func (f *benchFlags) start(cmd *cobra.Command) error {
 	if err := f.cfg.Check(world); err != nil {
 		return usageError{err}
 	}
-	spawn := env.World == 0 && world > 1
+	spawn := env.World == 0 && world > 1 && f.device != "cuda" // on GPUs all ranks are in this process
 	if promised > world {
 		text := fmt.Sprintf("launcher says %d, running with %d (%s=%d): start the ranks by torchrun or `gccl run`, or give each GCCL_RANK, GCCL_WORLD_SIZE and GCCL_ROOT",
 			promised, world, variable, promised)
@@ -290,9 +300,6 @@ func (f *benchFlags) output(cmd *cobra.Command, rank int) (out bench.Output, don
 
 // measureOnDevice is the benchmark of all ranks in this process, or of the one that a launcher has started.
 func (f *benchFlags) measureOnDevice(cmd *cobra.Command, env bootstrap.Env) (err error) {
-	if err := f.cfg.Check(f.ranks); err != nil {
-		return usageError{err}
-	}
 	switch {
 	case len(f.gpus) > 0:
 	case cmd.Flags().Changed("gpus"):

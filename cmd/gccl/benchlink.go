@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/cmd/gccl/bench"
@@ -53,6 +54,9 @@ messages over a connection of the transport alone. The flags and the columns are
 gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 			Example: "  gccl bench " + c.name + " -s 64K -n 1000\n  gccl run -n 2 -- gccl bench " + c.name + " --transport tcp",
 			RunE: func(cmd *cobra.Command, _ []string) error {
+				if err := linkFlags(cmd.Flags(), transport, depth); err != nil {
+					return usageError{err}
+				}
 				link.Sizes = []int{int(size)}
 				if every {
 					link.Sizes = nil
@@ -90,6 +94,22 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 }
 
 const transportMost = transport.MostMessage
+
+// linkFlags checks that the flags given mean something beside each other, and what verbs wants of the depth.
+func linkFlags(flags *pflag.FlagSet, transport string, depth int) error {
+	if flags.Changed("all") && flags.Changed("size") {
+		return errors.New("-a and -s; want all sizes or one")
+	}
+	if depth > 256 || depth&(depth-1) != 0 {
+		return fmt.Errorf("-t %d; want a power of two from 4 to 256", depth)
+	}
+	for _, name := range []string{"tx-depth", "use_cuda"} {
+		if transport != verbs.Name && flags.Changed(name) {
+			return fmt.Errorf("--%s with --transport %s; it means something with --transport verbs only", name, transport)
+		}
+	}
+	return nil
+}
 
 // startLink runs our part of the measurement or starts both ranks.
 func startLink(cmd *cobra.Command, link bench.Link, name string, depth, gpu int) (err error) {

@@ -47,6 +47,20 @@ func TestBenchOfALink(t *testing.T) {
 	for _, args := range [][]string{{"-s", "1G"}, {"--transport", "shm"}, {"-n", "0"}, {"64K"}} {
 		require.Equal(t, 2, command(t, nil, append([]string{"bench", "write_lat"}, args...)...).code, "%v", args)
 	}
+	for args, says := range map[string]string{
+		"write_bw -a -s 8":                         "-a and -s",
+		"write_bw -t 100":                          "-t 100; want a power of two",
+		"write_bw -t 512":                          "-t 512; want a power of two from 4 to 256",
+		"write_lat --transport tcp -t 8":           "--tx-depth with --transport tcp",
+		"read_bw --transport tcp --use_cuda 0":     "--use_cuda with --transport tcp",
+		"write_bw --all --size 64K --iters 1":      "-a and -s",
+		"write_bw --transport tcp --tx-depth 1024": "-t 1024",
+	} {
+		o := command(t, nil, append([]string{"bench"}, strings.Fields(args)...)...)
+		require.Equal(t, 2, o.code, "%s: %s", args, o.stderr)
+		require.Contains(t, o.stderr, says)
+		require.Empty(t, o.stdout)
+	}
 	for _, kind := range []string{"read_bw", "atomic_lat"} {
 		o := command(t, nil, "bench", kind, "--transport", "tcp", "-n", "5", "-w", "0")
 		require.NotZero(t, o.code)

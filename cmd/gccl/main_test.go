@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -150,6 +151,18 @@ func TestUC93_LauncherPromisedMore(t *testing.T) {
 		require.Zero(t, out.code, out.stderr)
 		require.Empty(t, out.stderr)
 		require.Contains(t, out.stdout, "world 4 ranks")
+
+		// Of GPU memory all the same, before any GPU is looked for.
+		out = command(t, []string{promise}, append(args, "--device", "cuda")...)
+		require.Contains(t, out.stderr, "launcher says 4, running with 1")
+		out = command(t, []string{promise}, append(args, "--device", "cuda", "--ranks", "2")...)
+		require.Contains(t, out.stderr, "launcher says 4, running with 2")
+		for _, ranks := range []string{"", "--ranks=2"} {
+			out = command(t, []string{promise}, append(args, "--device", "cuda", "--strict", cmp.Or(ranks, "--seed=0"))...)
+			require.Equal(t, 1, out.code)
+			require.Equal(t, 1, strings.Count(out.stderr, "\n"), "nothing is tried: %s", out.stderr)
+			require.Contains(t, out.stderr, "launcher says 4")
+		}
 	}
 }
 
@@ -193,6 +206,12 @@ func TestUsage(t *testing.T) {
 		{"bench all_reduce --ranks 100000", "--ranks 100000; want 1 to 4096"},
 		{"bench all_reduce --transport ib", "want one of auto, shm, tcp"},
 		{"bench all_reduce --memory gpu", "want alloc or slice"},
+		{"bench all_reduce --gpus 0", "--gpus with --device host"},
+		{"bench all_reduce --graph --device host", "--graph with --device host"},
+		{"bench all_reduce --device cuda --memory slice", "--memory with --device cuda"},
+		{"bench all_reduce --device cuda --back_to_back", "--back-to-back with --device cuda"},
+		{"bench all_reduce --device cuda --ranks 100000", "--ranks 100000; want 1 to 4096"},
+		{"bench all_reduce --device cuda -r 2", "-r 2; want 0 to 1"},
 		{"bench all_reduce -d double -b 4 -e 4", "holds not one element"},
 		{"bench all_reduce -g 8", "unknown shorthand flag: 'g'"},
 		{"bench sendrecv --ranks 1", "needs at least 2 ranks"},
@@ -214,6 +233,9 @@ func TestUsage(t *testing.T) {
 		name, _, _ := strings.Cut(env, "=")
 		require.Contains(t, out.stderr, name)
 	}
+	out := command(t, []string{"PMI_SIZE=many"}, "bench", "all_reduce", "--device", "cuda")
+	require.Equal(t, 2, out.code)
+	require.Contains(t, out.stderr, "PMI_SIZE")
 }
 
 func TestTooMuchMemoryIsAnError(t *testing.T) {
