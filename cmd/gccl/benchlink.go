@@ -64,8 +64,12 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 						link.Sizes = append(link.Sizes, n)
 					}
 				}
-				if size > transportMost {
-					return usageError{fmt.Errorf("-s %s; want at most %s", bench.FormatSize(size), bench.FormatSize(transportMost))}
+				least := int64(0)
+				if link.Kind.OneSided() {
+					least = 1 // nothing is no memory to register
+				}
+				if size < least || size > transportMost {
+					return usageError{fmt.Errorf("-s %s; want %d to %s", bench.FormatSize(size), least, bench.FormatSize(transportMost))}
 				}
 				return startLink(cmd, link, transport, depth, gpu)
 			},

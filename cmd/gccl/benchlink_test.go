@@ -49,6 +49,7 @@ func TestBenchOfALink(t *testing.T) {
 	}
 	for args, says := range map[string]string{
 		"write_bw -a -s 8":                         "-a and -s",
+		"read_bw -s 0":                             "-s 0; want 1 to 64M",
 		"write_bw -t 100":                          "-t 100; want a power of two",
 		"write_bw -t 512":                          "-t 512; want a power of two from 4 to 256",
 		"write_lat --transport tcp -t 8":           "--tx-depth with --transport tcp",

@@ -239,11 +239,13 @@ func TestUsage(t *testing.T) {
 }
 
 func TestTooMuchMemoryIsAnError(t *testing.T) {
-	out := command(t, nil, "bench", "all_reduce", "-b", "8", "-e", "4194303T", "-f", "2")
-	require.Equal(t, 1, out.code)
-	require.Contains(t, out.stderr, "-e 4194303T needs ")
-	require.NotContains(t, out.stderr, "panic")
-	require.NotContains(t, out.stderr, "goroutine ")
+	for _, device := range []string{"host", "cuda"} {
+		out := command(t, nil, "bench", "all_reduce", "-b", "8", "-e", "4194303T", "-f", "2", "--device", device)
+		require.Equal(t, 1, out.code)
+		require.Contains(t, out.stderr, "-e 4194303T needs ")
+		require.NotContains(t, out.stderr, "panic")
+		require.NotContains(t, out.stderr, "goroutine ")
+	}
 }
 
 func TestRunStatus(t *testing.T) {

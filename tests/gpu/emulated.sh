@@ -9,7 +9,7 @@ kernels/cuda/emulator/build.sh "$out"
 export LD_LIBRARY_PATH="$out" GCCL_REQUIRE=cuda CGO_ENABLED=1
 $GO build -o "$out/gccl" ./cmd/gccl
 $GO build -o "$out/example" ./examples/gpu
-for package in kernels/cuda/internal/cu kernels/cuda collective/gpu comm tests/faults; do
+for package in kernels/cuda/internal/cu kernels/cuda collective/gpu comm cmd/gccl/bench tests/faults; do
 	$GO test -c -o "$out/$(basename $package).test" ./$package
 done
 run() { # package, arguments
@@ -23,6 +23,7 @@ run comm -test.run=Device
 GCCL_EMULATOR_GPUS=1 run comm -test.run=DeviceProxy # shared by the ranks
 GCCL_EMULATOR_GPUS=5 run comm -test.run=DeviceProxy # each has one alone
 GCCL_EMULATOR_GPUS=5 GCCL_TEST_LINKED=1 run comm -test.run=DeviceProxy # … and all are linked
+run cmd/gccl/bench -test.run=Device
 GCCL_EMULATOR_GPUS=3 run tests/faults -test.run=OnGPU
 # More GPUs than anybody lends us, and small ones.
 GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay|TestParts$|TestPartsPost$'

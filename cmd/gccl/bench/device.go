@@ -85,6 +85,9 @@ type deviceRank struct {
 }
 
 func (r *deviceRunner) prepare(cc comm.Config) (err error) {
+	if err := r.checkMemory(availableMemory()); err != nil {
+		return err
+	}
 	for _, ordinal := range r.on.GPUs {
 		if r.apart && ordinal != r.on.GPUs[r.on.Local%len(r.on.GPUs)] {
 			continue
@@ -142,6 +145,24 @@ func (r *deviceRunner) prepare(cc comm.Config) (err error) {
 		r.report.result.Members = r.world
 	}
 	return r.report.begin(r.head())
+}
+
+// checkMemory returns an error when what the ranks that are here hold on the host, which is as much as on the GPUs and the times, can't fit into
+// so many bytes.
+func (r *deviceRunner) checkMemory(available int64) error {
+	here, noted := r.world, 1
+	if r.apart {
+		here, noted = 1, r.world+1 // everybody's times, to find the slowest
+	}
+	if times := 8 * uint64(r.cfg.Iters) * uint64(noted); times > uint64(available) {
+		return fmt.Errorf("-n %d needs %s for the times, this host has %s available in all", r.cfg.Iters, human(times), human(uint64(available)))
+	}
+	in, out := r.cfg.need(r.world)
+	if need := uint64(in) + uint64(out); need > uint64(available)/uint64(here) {
+		return fmt.Errorf("-e %s needs %s on the host for each of %s in this process, to check results by; this host has %s available in all",
+			FormatSize(r.cfg.Sizes.Max), human(need), plural(here, "rank"), human(uint64(available)))
+	}
+	return nil
 }
 
 // join makes the communicators of the ranks, which are all here.
@@ -304,6 +325,9 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 	times := make([]time.Duration, r.cfg.Iters)
 	for i := -r.cfg.Warmup; i < r.cfg.Iters; i++ {
 		on := r.ranks[0].stream
+		if r.ctx.Err() != nil { // which a graph's replay does not look at
+			return context.Cause(r.ctx)
+		}
 		err := r.device.Record(r.begin, on)
 		if err == nil {
 			err = batch()
@@ -314,8 +338,11 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 		if err == nil {
 			err = r.device.Wait(on)
 		}
-		ms, err2 := r.device.Milliseconds(r.begin, r.end)
-		if err := errors.Join(err, err2); err != nil {
+		ms := 0.0
+		if err == nil {
+			ms, err = r.device.Milliseconds(r.begin, r.end)
+		}
+		if err != nil {
 			return err
 		}
 		if i >= 0 {
@@ -334,7 +361,6 @@ func (r *deviceRunner) time(row *Row, calls []comm.Call) error {
 		}
 		row.TimeUS = slowest(all)
 	}
-	row.TimeUS.Mean = row.TimeUS.P50 // what bandwidths come from
 	row.setBandwidth(r.ranks[0].message.kind, row.TimeUS.P50)
 	return nil
 }

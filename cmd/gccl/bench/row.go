@@ -26,7 +26,8 @@ type Row struct {
 	Wrong     *int64   `json:"wrong"`   // elements; null when nothing was checked
 	Barrier   string   `json:"barrier"` // before each call: "page", "comm", or "none" when they are back to back
 
-	root int // -1 where the kind has none
+	root int     // -1 where the kind has none
+	time float64 // of TimeUS the one that the bandwidths come from, in microseconds
 }
 
 // newRow is what is known of a message before it is measured.
@@ -77,8 +78,9 @@ func newTimeUS(times []time.Duration) TimeUS {
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// setBandwidth derives the bandwidths from the time of a call in microseconds.
+// setBandwidth derives the bandwidths from the time of a call in microseconds, which is also what the table shows.
 func (r *Row) setBandwidth(k Kind, timeUS float64) {
+	r.time = timeUS
 	if r.Ranks < 2 || r.Bytes == 0 || timeUS <= 0 {
 		return
 	}

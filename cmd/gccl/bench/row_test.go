@@ -100,6 +100,22 @@ func TestUC95_RowJSON(t *testing.T) {
 	require.Equal(t, strings.Fields("1000 250 float sum -1 2.00 0.50 0.88 0 N/A N/A N/A N/A 3.00 N/A"), strings.Fields(out.String()))
 }
 
+// TestTableShowsTheTimeOfTheBandwidths, be that the median or the mean, whatever was before the calls.
+func TestTableShowsTheTimeOfTheBandwidths(t *testing.T) {
+	k, err := ParseKind("all_reduce")
+	require.NoError(t, err)
+	for _, barrier := range []string{"page", "comm", "none"} {
+		for _, us := range []float64{2, 2.5} {
+			row := Row{Bytes: 1000, Ranks: 2, Barrier: barrier, TimeUS: TimeUS{1, 2, 3, 2.5}, root: -1}
+			row.setBandwidth(k, us)
+			var out bytes.Buffer
+			require.NoError(t, (&table{w: &out}).row([]Row{row}))
+			require.Contains(t, out.String(), "  "+short(us)+" ")
+			require.InEpsilon(t, 1/us, *row.AlgBW, 1e-9)
+		}
+	}
+}
+
 func TestNoBandwidthOfOneRankOrNothing(t *testing.T) {
 	k, err := ParseKind("broadcast")
 	require.NoError(t, err)

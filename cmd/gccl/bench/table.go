@@ -72,7 +72,7 @@ func (t *table) row(rows []Row) error {
 	for i := range 2 {
 		if i < len(rows) {
 			r := rows[i]
-			fmt.Fprintf(&b, "  %8s %7s %7s %7s", short(r.time()), shortOr(r.AlgBW), shortOr(r.BusBW), wrongText(r.Wrong))
+			fmt.Fprintf(&b, "  %8s %7s %7s %7s", short(r.time), shortOr(r.AlgBW), shortOr(r.BusBW), wrongText(r.Wrong))
 		} else {
 			fmt.Fprintf(&b, "  %8s %7s %7s %7s", "N/A", "N/A", "N/A", "N/A")
 		}
@@ -112,14 +112,6 @@ func (t *table) end(r *Result) error {
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
-}
-
-// time is the time of a call that the bandwidths come from, in microseconds.
-func (r *Row) time() float64 {
-	if r.Barrier == "none" {
-		return r.TimeUS.Mean
-	}
-	return r.TimeUS.P50
 }
 
 // short writes a number with about four digits.

@@ -36,10 +36,11 @@ func (r *runner) time(m *message, row *Row) error {
 	}
 	if r.cfg.BackToBack {
 		row.TimeUS = together(all)
+		row.setBandwidth(m.kind, row.TimeUS.Mean)
 	} else {
 		row.TimeUS = slowest(all)
+		row.setBandwidth(m.kind, row.TimeUS.P50)
 	}
-	row.setBandwidth(m.kind, row.time())
 	return nil
 }
 
