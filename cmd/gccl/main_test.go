@@ -254,10 +254,54 @@ func TestRunStatus(t *testing.T) {
 	require.Contains(t, out.stdout, "[1] out\n")
 	require.Contains(t, out.stderr, "[1] err\n")
 	require.Contains(t, out.stderr, "rank 1 (pid ")
-	require.Equal(t, 127, command(t, nil, "run", "-n", "1", "--", "no-such-program-of-gccl").code)
 	require.Equal(t, 128+9, command(t, nil, "run", "-n", "1", "--", "sh", "-c", "kill -9 $$").code)
 	out = command(t, nil, "run", "-n", "1", "echo", "-n", "8")
 	require.Equal(t, "[0] 8\n", out.stdout, "flags behind the program are its own")
+}
+
+// TestRunStatusOfWhatCannotBeRun is the same as a shell's: 127 for what is not there, 126 for what is.
+func TestRunStatusOfWhatCannotBeRun(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		return path
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "gccl-folder"), 0o755))
+	require.NoError(t, os.Symlink("gccl-loop", filepath.Join(dir, "gccl-loop")))
+	closed := file("gccl-closed", "#!/bin/sh\n", 0o644)
+	for _, c := range []struct {
+		program string
+		code    int
+		says    string
+	}{
+		{"no-such-program-of-gccl", 127, "no-such-program-of-gccl"},
+		{dir + "/gccl-nothing", 127, "no such file"},
+		{file("gccl-orphan", "#!/no/such/interpreter\n", 0o755), 127, "the program in its first line"},
+		{"gccl-folder", 127, "not found"}, // folders in PATH are no programs
+		{"", 127, "not found"},
+		{dir + "/gccl-folder", 126, "is a directory"},
+		{dir, 126, "is a directory"},
+		{closed, 126, "permission denied"},
+		{"gccl-closed", 126, closed + ": permission denied"},
+		{closed + "/x", 126, "not a directory"},
+		{file("gccl-garbage", "\x7fELF and so on", 0o755), 126, "exec format error"},
+		{"gccl-garbage", 126, "exec format error"},
+		{dir + "/gccl-loop", 126, "symbolic links"},
+		{dir + "/" + strings.Repeat("a", 300), 126, "too long"},
+	} {
+		out := command(t, []string{"PATH=" + os.Getenv("PATH") + ":" + dir}, "run", "-n", "2", "--", c.program)
+		require.Equal(t, c.code, out.code, "%q: %s", c.program, out.stderr)
+		require.Contains(t, out.stderr, c.says)
+		require.Equal(t, 1, strings.Count(out.stderr, "\n"), out.stderr)
+	}
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	relative, err := filepath.Rel(here, dir)
+	require.NoError(t, err)
+	out := command(t, []string{"PATH=" + relative}, "run", "-n", "1", "--", "gccl-garbage")
+	require.Equal(t, 126, out.code, out.stderr)
+	require.Contains(t, out.stderr, "relative to current directory")
 }
 
 func TestUC39_RunPinsRanks(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -37,7 +36,8 @@ func runCommand() *cobra.Command {
 Each rank finds GCCL_RANK, GCCL_WORLD_SIZE, GCCL_LOCAL_RANK, GCCL_ROOT and GCCL_SECRET in its
 environment. Its output comes out line by line behind "[rank] ", its input is empty. Signals are passed
 on; after a second one that asks to end, and when a rank fails, the ranks get SIGTERM and after the
-grace SIGKILL. The exit status is that of the first rank that failed.
+grace SIGKILL. The exit status is that of the first rank that failed; 127 where there is no such program,
+126 where there is one that cannot be run.
 
 With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, as gccl topo shows, or spread over the NUMA nodes. Where
 the CPUs are too few the ranks share them. What a rank was given and why goes to standard error.`,
@@ -74,7 +74,7 @@ the CPUs are too few the ranks share them. What a rank was given and why goes to
 					return out.Writer(prefix), errs.Writer(prefix)
 				},
 			})
-			return notFound(cmd, err)
+			return notRun(cmd, err)
 		},
 	}
 	c.Flags().IntVarP(&ranks, "ranks", "n", 0, "ranks to start (required)")
@@ -100,17 +100,12 @@ func share(w io.Writer, ranks int) (cpus [][]int, err error) {
 	return cpus, err
 }
 
-// notFound gives a program that can't be started the exit status that shells give it.
-func notFound(cmd *cobra.Command, err error) error {
-	code := 0
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		code = 127
-	case errors.Is(err, fs.ErrPermission):
-		code = 126
-	default:
+// notRun gives a program that can't be run the exit status that shells give it.
+func notRun(cmd *cobra.Command, err error) error {
+	var program *launch.ProgramError
+	if !errors.As(err, &program) {
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
-	return statusError(code)
+	return statusError(program.ExitCode())
 }

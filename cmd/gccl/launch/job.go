@@ -73,8 +73,8 @@ func (e *ExitError) ExitCode() int {
 
 // Run starts the job's ranks and returns when all of them have ended. The error is nil when all
 // ended with status 0, an *[ExitError] of the rank seen to fail first, an error wrapping ctx's when
-// ctx ended the job, or it says what could not be started: it wraps exec.ErrNotFound or the system's
-// error, and then no rank is left running.
+// ctx ended the job, or it says what could not be started, a *[ProgramError] where that is because of
+// the program, and then no rank is left running.
 //
 // The calling goroutine keeps its thread meanwhile: the system ends the ranks with the thread that
 // started them.
@@ -82,9 +82,9 @@ func Run(ctx context.Context, job Job) error {
 	if job.Ranks < 1 || job.Ranks > MaxRanks {
 		return fmt.Errorf("launch: %d ranks, want 1…%d", job.Ranks, MaxRanks)
 	}
-	path, err := exec.LookPath(job.Program)
+	path, err := find(job.Program)
 	if err != nil {
-		return fmt.Errorf("launch: start %q: %w", job.Program, err)
+		return err
 	}
 	env, err := NewEnvironment(job.Env, job.Ranks)
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *pool) start(job Job, path string, env *Environment, rank int) error {
 		Pdeathsig: syscall.SIGKILL,
 	}
 	if err := startOn(job.cpus(rank), cmd); err != nil {
-		return fmt.Errorf("launch: start rank %d of %q: %w", rank, job.Program, err)
+		return startError(rank, job.Program, err)
 	}
 	if p.running == nil {
 		p.running = make(map[int]*exec.Cmd)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -181,6 +182,27 @@ func TestRunRefuses(t *testing.T) {
 	err := Run(t.Context(), Job{Ranks: 1, Program: "no-such-program-of-gccl"})
 	require.ErrorIs(t, err, exec.ErrNotFound)
 	require.ErrorContains(t, err, "no-such-program-of-gccl")
+	var program *ProgramError
+	require.ErrorAs(t, err, &program)
+	require.Equal(t, 127, program.ExitCode())
+
+	err = Run(t.Context(), Job{Ranks: 1, Program: "true", Args: []string{strings.Repeat("a", 1<<20)}})
+	require.ErrorAs(t, err, &program)
+	require.ErrorContains(t, err, "rank 0")
+	require.Equal(t, 126, program.ExitCode())
+
+	// What the system lacks, or refuses us and not the program, is no fault of the program's.
+	for _, err := range []error{
+		&fs.PathError{Op: "fork/exec", Path: "/bin/true", Err: syscall.EAGAIN},
+		&fs.PathError{Op: "fork/exec", Path: "/bin/true", Err: syscall.ENOMEM},
+		&fs.PathError{Op: "open", Path: "/dev/null", Err: syscall.ENOENT},
+		os.NewSyscallError("sched_setaffinity", syscall.EPERM),
+	} {
+		got := startError(1, "true", err)
+		require.ErrorIs(t, got, err)
+		require.False(t, errors.As(got, &program), "%v", got)
+		require.ErrorContains(t, got, `rank 1 of "true"`)
+	}
 }
 
 func TestWorldOfOneAndEmptyOutput(t *testing.T) {
