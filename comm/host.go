@@ -11,14 +11,15 @@ import (
 
 // processors returns the numbers of the processors that this process may run on.
 func processors() (list []int) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil { // a machine of more processors than the set holds
+	const most = 8192 // of any Linux: CONFIG_NR_CPUS ends there
+	set := unix.NewCPUSet(most)
+	if err := unix.SchedGetaffinityDynamic(0, set); err != nil {
 		for i := range runtime.NumCPU() {
 			list = append(list, i)
 		}
 		return list
 	}
-	for i := range 64 * len(set) {
+	for i := range most {
 		if set.IsSet(i) {
 			list = append(list, i)
 		}

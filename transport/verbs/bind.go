@@ -26,15 +26,18 @@ func (e *endpoint) bindNear() error {
 	return bind(processors)
 }
 
+// maxProcessors is how many any Linux has at most: CONFIG_NR_CPUS ends there.
+const maxProcessors = 8192
+
 // bind lets all threads of the process run on these processors alone, and so those that they will start. Whoever waits polls, so that no
 // single thread could be told to be the poller.
 func bind(processors []int) error {
-	var set unix.CPUSet
+	set := unix.NewCPUSet(maxProcessors)
 	for _, n := range processors {
 		set.Set(n)
 	}
 	if set.Count() < len(processors) {
-		return fmt.Errorf("verbs: bind to the processors %v: want different numbers from 0 to %d", processors, 64*len(set)-1)
+		return fmt.Errorf("verbs: bind to the processors %v: want different numbers from 0 to %d", processors, maxProcessors-1)
 	}
 	bound := map[int]bool{}
 	for fresh := true; fresh; { // a thread that was not bound yet may have started another
@@ -48,7 +51,7 @@ func bind(processors []int) error {
 			if err != nil || bound[id] {
 				continue
 			}
-			if err := unix.SchedSetaffinity(id, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := unix.SchedSetaffinityDynamic(id, set); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("verbs: bind to the processors %v: %w", processors, err)
 			}
 			bound[id], fresh = true, true

@@ -13,10 +13,10 @@ import (
 )
 
 func TestRanksAreBoundToTheirCPUs(t *testing.T) {
-	var mine unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &mine))
+	mine := unix.NewCPUSet(maxCPUs)
+	require.NoError(t, unix.SchedGetaffinityDynamic(0, mine))
 	var allowed []int
-	for n := range 64 * len(mine) {
+	for n := range maxCPUs {
 		if mine.IsSet(n) {
 			allowed = append(allowed, n)
 		}
@@ -30,11 +30,19 @@ func TestRanksAreBoundToTheirCPUs(t *testing.T) {
 	if len(allowed) > 1 {
 		require.NotContains(t, out, "[2] 2 "+strconv.Itoa(last)+"\n", "not bound")
 	}
-	var after unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &after))
+	after := unix.NewCPUSet(maxCPUs)
+	require.NoError(t, unix.SchedGetaffinityDynamic(0, after))
 	require.Equal(t, mine, after)
 
-	for _, cpus := range [][]int{{-1}, {1 << 20}, {1000}} {
+	// The system leaves out what it does not have, and so shows that it was told.
+	for _, far := range []int{1023, 1024, 5000, maxCPUs - 1} {
+		if !mine.IsSet(far) {
+			out, err = runScript(t, 1, strings.ReplaceAll(show, "// p", "//p"), func(j *Job) { j.CPUs = [][]int{{far, last}} })
+			require.NoError(t, err)
+			require.Contains(t, out, "[0] 0 "+strconv.Itoa(last)+"\n")
+		}
+	}
+	for _, cpus := range [][]int{{-1}, {maxCPUs, allowed[0]}, {1 << 20}, {allowed[0], allowed[0]}, {maxCPUs - 1}} {
 		_, err = runScript(t, 2, "exit 0", func(j *Job) { j.CPUs = [][]int{nil, cpus} })
 		require.ErrorContains(t, err, "rank 1")
 		require.ErrorContains(t, err, strconv.Itoa(cpus[0]))

@@ -166,26 +166,29 @@ func (j Job) cpus(rank int) []int {
 	return j.CPUs[rank]
 }
 
+// maxCPUs is how many CPUs any Linux has at most: CONFIG_NR_CPUS ends there. A unix.CPUSet has 1024, and on more the system takes no mask of it.
+const maxCPUs = 8192
+
 // startOn starts a process that is bound to CPUs from its first instruction on: it inherits the binding of the thread that starts
 // it, which is the caller's own and gets back what it had.
 func startOn(cpus []int, cmd *exec.Cmd) error {
 	if len(cpus) == 0 {
 		return cmd.Start()
 	}
-	var before, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
+	before, set := unix.NewCPUSet(maxCPUs), unix.NewCPUSet(maxCPUs)
+	if err := unix.SchedGetaffinityDynamic(0, before); err != nil {
 		return os.NewSyscallError("sched_getaffinity", err)
 	}
 	for _, n := range cpus {
 		set.Set(n)
 	}
 	if set.Count() < len(cpus) {
-		return fmt.Errorf("CPUs %v: want different numbers below %d", cpus, 64*len(set))
+		return fmt.Errorf("CPUs %v: want different numbers below %d", cpus, maxCPUs)
 	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
+	if err := unix.SchedSetaffinityDynamic(0, set); err != nil {
 		return fmt.Errorf("run on the CPUs %v: %w", cpus, os.NewSyscallError("sched_setaffinity", err))
 	}
-	return startThen(cmd, func() error { return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)) })
+	return startThen(cmd, func() error { return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinityDynamic(0, before)) })
 }
 
 // startThen starts a process, and after that does what has to follow. If either fails there is no process.
