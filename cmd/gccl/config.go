@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -48,7 +49,8 @@ A mistake in what was said to gccl is an error (status 2) that names file and li
 	return c
 }
 
-func printSet(w io.Writer, set *settings.Set) error {
+func printSet(to io.Writer, set *settings.Set) error {
+	w := bufio.NewWriter(to) // which remembers that a write failed
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SETTING\tVALUE\tFROM\tVARIABLE\tNOTE")
 	for _, v := range set.Values {
@@ -72,7 +74,7 @@ func printSet(w io.Writer, set *settings.Set) error {
 			fmt.Fprintf(w, "  %s\n", text)
 		}
 	}
-	return nil
+	return w.Flush()
 }
 
 // settingRow is a setting as JSON.

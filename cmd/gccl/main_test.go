@@ -117,6 +117,32 @@ func TestBenchTableAndFile(t *testing.T) {
 	require.Len(t, rows(t, string(text)), 6)
 }
 
+// TestOutputThatIsLostIsAnError: whoever keeps a command's output relies on its status.
+func TestOutputThatIsLostIsAnError(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "record.json")
+	require.NoError(t, os.WriteFile(record, []byte(`{"Comm":"c","Rank":0,"Size":1}`), 0o600))
+	for _, args := range []string{
+		"version", "config", "config --json", "topo", "topo --format json", "doctor", "doctor --json", "recorder " + record,
+		"bench all_reduce -b 8 -e 8", "bench all_reduce -b 8 -e 8 --json -", "bench write_lat --transport tcp -n 1", "bench write_bw --transport tcp -n 1",
+		"run -n 1 -- echo lost",
+	} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		cmd := exec.Command(os.Args[0], strings.Fields(args)...)
+		cmd.Env, cmd.Stdout = quietEnvironment(), full
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		err = cmd.Run()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, args)
+		require.Equal(t, 1, exit.ExitCode(), args)
+		require.Contains(t, stderr.String(), "no space left", args)
+	}
+}
+
 // TestBenchSeesWrongResults has a fault injected in what the ranks send.
 func TestBenchSeesWrongResults(t *testing.T) {
 	out := command(t, []string{"GCCL_FAULTS=transport=tcp,min=8000:flip=96"}, "bench", "all_reduce", "-b", "256K", "-e", "256K", "--transport", "tcp", "-n", "2")

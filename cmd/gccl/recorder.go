@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -33,10 +34,11 @@ communicator fails, and whenever it gets SIGUSR1.`,
 				}
 				records = append(records, r)
 			}
+			out := bufio.NewWriter(cmd.OutOrStdout()) // which remembers that a write failed
 			for _, w := range recorder.Join(records) {
-				w.Print(cmd.OutOrStdout())
+				w.Print(out)
 			}
-			return nil
+			return out.Flush()
 		},
 	}
 }

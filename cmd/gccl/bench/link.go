@@ -84,10 +84,13 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 	if !end.first {
 		out = io.Discard
 	}
+	head := " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]"
 	if l.Kind.Latency() {
-		fmt.Fprintln(out, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
-	} else {
-		fmt.Fprintln(out, " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]")
+		head = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]" +
+			"   99.9% percentile[usec]"
+	}
+	if _, err := fmt.Fprintln(out, head); err != nil {
+		return err
 	}
 	if _, err := end.latency(make([]byte, 1), 1); err != nil { // which waits until they are connected
 		return err
@@ -97,7 +100,9 @@ func (l Link) Run(ctx context.Context, s bootstrap.Session, e transport.Endpoint
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(out, line)
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
 	}
 	if err := c.Close(); err != nil {
 		return err
@@ -134,7 +139,9 @@ func (l Link) measure(ctx context.Context, s bootstrap.Session, end *linkEnd, c 
 		}
 		defer func() { err = errors.Join(err, r.close()) }()
 		if l.GPU != nil {
-			fmt.Fprintln(out, "#", r.region)
+			if _, err := fmt.Fprintln(out, "#", r.region); err != nil {
+				return "", err
+			}
 		}
 		f = r.reads
 		if l.Kind == AtomicLat {
