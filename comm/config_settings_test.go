@@ -160,6 +160,17 @@ func TestNCCLVariablesThatMeanSomething(t *testing.T) {
 	require.Equal(t, []string{"NCCL_IB_PKEY (" + ignoredNCCL["NCCL_IB_PKEY"] + ")", "NCCL_PROTO (" + ignoredNCCL["NCCL_PROTO"] + ")"}, set.Ignored)
 }
 
+// NCCL's words for its default hide what NCCL's files say.
+func TestNCCLVariablesThatAskForTheDefault(t *testing.T) {
+	system := configFile(t, "NCCL_DEBUG=INFO\nNCCL_IB_TC=106\nNCCL_P2P_LEVEL=SYS\nNCCL_IB_HCA=mlx5_1\n")
+	c, set, err := LoadConfig(settings.Sources{Environ: []string{"NCCL_DEBUG=NONE", "NCCL_IB_TC=-1", "NCCL_P2P_LEVEL=-1", "NCCL_IB_HCA="}, System: system})
+	require.NoError(t, err)
+	require.Equal(t, Config{}, c)
+	for _, v := range set.Values {
+		require.Empty(t, v.Source, v.Setting.Name)
+	}
+}
+
 func TestImpossibleConfigurations(t *testing.T) {
 	for text, want := range map[string]string{
 		`transport = "smh"`:            `gccl.toml:1: transport: "smh"; did you mean shm?`,

@@ -20,7 +20,7 @@ type Setting struct {
 	Check     func(text string) error // of what Kind, limits and Words allow; nil: none
 
 	// NCCL is the variable of NCCL's that means the same, or "". FromNCCL puts its value in our words, "" for one
-	// that sets nothing; nil: the values are the same.
+	// that asks for the default; nil: the values are the same.
 	NCCL     string
 	FromNCCL func(text string) (string, error)
 
@@ -57,6 +57,18 @@ func (s *Setting) parse(text string) (string, error) {
 		return strconv.FormatBool(b), nil
 	}
 	return s.text(text)
+}
+
+// fromNCCL puts a value of NCCL's in our words: "" for one that leaves the default, as an empty one does.
+func (s *Setting) fromNCCL(value string) (text string, err error) {
+	text = value
+	if s.FromNCCL != nil && value != "" {
+		text, err = s.FromNCCL(value)
+	}
+	if err != nil || text == "" {
+		return "", err
+	}
+	return s.parse(text)
 }
 
 // take checks a value as a file has it.

@@ -10,6 +10,10 @@
 //	~/.nccl.conf            or the file that NCCL_CONF_FILE names
 //	/etc/nccl.conf
 //
+// A variable of NCCL's hides the same one in files, and one in the user's file that in the system's, also where it is empty, asks for the
+// default (NCCL_IB_GID_INDEX=-1) or makes no sense: NCCL reads the files into an environment that it does not overwrite. An empty variable of
+// our own says nothing.
+//
 // What is said to gccl must make sense: an unknown key, a wrong type or an impossible value is an error, with file and
 // line, or the variable, and the nearest name that exists. What is said to NCCL was not meant for us and never is an error: a value that
 // means something is taken, the rest is left, and Set says which.
@@ -75,6 +79,7 @@ type variable struct{ name, value, source string }
 // The error joins all mistakes in what was said to gccl, in the order of the lines; there is then no Set.
 func Resolve(settings []Setting, others []string, reasons map[string]string, from Sources) (*Set, error) {
 	r := resolver{settings: settings, others: append(slices.Clip(others), ConfigVariable), reasons: reasons, set: &Set{}}
+	r.decided = make([]string, len(settings))
 	for i := range settings {
 		r.set.Values = append(r.set.Values, Value{Setting: &settings[i]})
 	}
@@ -86,6 +91,9 @@ func Resolve(settings []Setting, others []string, reasons map[string]string, fro
 	}
 	if err := errors.Join(r.errs...); err != nil {
 		return nil, err
+	}
+	for i, v := range r.set.Values {
+		r.decided[i] = v.Source
 	}
 	r.nccl(env)
 	for _, name := range []string{userConf(env), from.System} {
@@ -122,7 +130,7 @@ func (s *Set) Of(name string) Value {
 	return s.Values[i]
 }
 
-// environment returns the variables that are set to something, each once, in the order of their names.
+// environment returns the variables that are set, each once, in the order of their names.
 func environment(environ []string) []variable {
 	last := map[string]string{}
 	for _, pair := range environ {
@@ -132,9 +140,7 @@ func environment(environ []string) []variable {
 	}
 	var env []variable
 	for name, value := range last {
-		if value != "" {
-			env = append(env, variable{name, value, name})
-		}
+		env = append(env, variable{name, value, name})
 	}
 	slices.SortFunc(env, func(a, b variable) int { return strings.Compare(a.name, b.name) })
 	return env
@@ -165,6 +171,7 @@ type resolver struct {
 	others   []string
 	reasons  map[string]string
 	set      *Set
+	decided  []string // what decides each setting, so that NCCL's sources farther away do not; "": nothing yet
 	errs     []error
 }
 
@@ -176,7 +183,7 @@ func (r *resolver) ours(env []variable) {
 	}
 	names = append(names, r.others...)
 	for _, v := range env {
-		if !strings.HasPrefix(v.name, "GCCL_") || slices.Contains(r.others, v.name) {
+		if v.value == "" || !strings.HasPrefix(v.name, "GCCL_") || slices.Contains(r.others, v.name) {
 			continue
 		}
 		i := slices.IndexFunc(r.settings, func(s Setting) bool { return s.Env == v.name })
@@ -283,13 +290,11 @@ func (r *resolver) conf(name string) {
 			r.set.Warnings = append(r.set.Warnings, fmt.Sprintf("%s: %.60s is no variable of NCCL's and is ignored", at, l.name))
 			continue
 		}
-		if l.value != "" {
-			r.foreign(variable{l.name, l.value, at})
-		}
+		r.foreign(variable{l.name, l.value, at})
 	}
 }
 
-// foreign takes what was said to NCCL, unless something nearer has set it.
+// foreign takes what was said to NCCL, unless something nearer has decided the setting.
 func (r *resolver) foreign(v variable) {
 	said := fmt.Sprintf("%s=%.80s", v.name, v.value)
 	if v.source != v.name {
@@ -297,25 +302,26 @@ func (r *resolver) foreign(v variable) {
 	}
 	i := slices.IndexFunc(r.settings, func(s Setting) bool { return s.NCCL == v.name })
 	if i < 0 {
-		r.ignore(v, said)
+		if v.value != "" {
+			r.ignore(v, said)
+		}
 		return
 	}
-	s, value := &r.settings[i], v.value
-	text, err := value, error(nil)
-	if s.FromNCCL != nil {
-		text, err = s.FromNCCL(value)
+	s := &r.settings[i]
+	text, err := s.fromNCCL(v.value)
+	nearer := r.decided[i]
+	if nearer == "" {
+		r.decided[i] = v.source
 	}
-	if err == nil && text != "" {
-		text, err = s.parse(text)
-	}
-	switch set := &r.set.Values[i]; {
+	switch {
 	case err != nil:
 		r.set.Warnings = append(r.set.Warnings, fmt.Sprintf("%s is ignored: %v", said, err))
+	case nearer != "":
+		r.set.Honoured = append(r.set.Honoured, fmt.Sprintf("%s gives way to %s", said, nearer))
 	case text == "":
-	case set.Source != "":
-		r.set.Honoured = append(r.set.Honoured, fmt.Sprintf("%s gives way to %s", said, set.Source))
+		r.set.Honoured = append(r.set.Honoured, fmt.Sprintf("%s leaves %s at its default", said, s.Name))
 	default:
-		set.Text, set.Source, set.Foreign = text, v.source, true
+		r.set.Values[i] = Value{Setting: s, Text: text, Source: v.source, Foreign: true}
 		r.set.Honoured = append(r.set.Honoured, fmt.Sprintf("%s sets %s to %s", said, s.Name, text))
 	}
 }

@@ -21,7 +21,12 @@ var rows = []settings.Setting{
 		}
 		return nil
 	}},
-	{Name: "gid_index", Env: "GCCL_GID_INDEX", Kind: settings.Whole, Low: 0, High: 255, NCCL: "NCCL_IB_GID_INDEX", Unused: "which has no RDMA"},
+	{Name: "gid_index", Env: "GCCL_GID_INDEX", Kind: settings.Whole, Low: 0, High: 255, NCCL: "NCCL_IB_GID_INDEX", Unused: "which has no RDMA", FromNCCL: func(text string) (string, error) {
+		if text == "-1" {
+			return "", nil
+		}
+		return text, nil
+	}},
 	{Name: "memory.hugepage", Env: "GCCL_HUGEPAGE", Kind: settings.Switch},
 	{Name: "memory.pool_size_gb", Env: "GCCL_POOL_SIZE_GB", Kind: settings.Whole, Low: 1, High: 100},
 	{Name: "faults", Env: "GCCL_FAULTS", EnvOnly: true},
@@ -109,6 +114,33 @@ func TestNearerSourcesWin(t *testing.T) {
 	check("tree", "NCCL_ALGO")
 	env = env[1:]
 	check("tree", user+":1")
+}
+
+// What says nothing, or nothing that makes sense, is nevertheless said, and hides what stands farther away, as in NCCL: it reads its files into
+// an environment that it does not overwrite.
+func TestNearerSourcesThatAskForTheDefault(t *testing.T) {
+	system := write(t, "nccl.conf", "NCCL_IB_GID_INDEX=5\nNCCL_SOCKET_IFNAME=eth0\nNCCL_ALGO=tree\nNCCL_PROTO=\n")
+	said := map[string]string{"NCCL_IB_GID_INDEX": "gid_index", "NCCL_SOCKET_IFNAME": "interface", "NCCL_ALGO": "algorithm"}
+	for _, v := range []string{"NCCL_IB_GID_INDEX=-1", "NCCL_IB_GID_INDEX=", "NCCL_SOCKET_IFNAME=", "NCCL_SOCKET_IFNAME=^^", "NCCL_ALGO=", "NCCL_ALGO=NVLS"} {
+		name := v[:strings.Index(v, "=")]
+		user := write(t, "nccl.conf", v+"\n")
+		for source, environ := range map[string][]string{name: {v}, user + ":1": {"NCCL_CONF_FILE=" + user}} {
+			set := resolve(t, settings.Sources{Environ: environ, System: system})
+			require.Empty(t, set.Of(said[name]).Text, v)
+			require.Empty(t, set.Of(said[name]).Source, v)
+			require.Contains(t, strings.Join(set.Honoured, "\n"), " gives way to "+source, v)
+			for other, setting := range said {
+				require.Equal(t, other != name, set.Of(setting).Text != "", "%s: %s", v, other)
+			}
+			require.NotContains(t, strings.Join(append(set.Ignored, set.Warnings...), "\n"), "NCCL_PROTO", "an empty one asks for nothing")
+		}
+	}
+	set := resolve(t, settings.Sources{Environ: []string{"GCCL_GID_INDEX=3", "NCCL_IB_GID_INDEX=-1", "GCCL_SOCKET_IFNAME="}, System: system})
+	require.Equal(t, "3", set.Of("gid_index").Text)
+	require.Equal(t, "eth0", set.Of("interface").Text, "an empty variable of gccl's is none")
+	require.Contains(t, set.Honoured, "NCCL_IB_GID_INDEX=-1 gives way to GCCL_GID_INDEX")
+	set = resolve(t, settings.Sources{Environ: []string{"NCCL_IB_GID_INDEX=-1"}})
+	require.Equal(t, []string{"NCCL_IB_GID_INDEX=-1 leaves gid_index at its default"}, set.Honoured)
 }
 
 func TestTheCallersFileGoesBeforeTheVariables(t *testing.T) {
