@@ -70,7 +70,7 @@ func (f *family) pinned(self int) int64 {
 // it was named.
 func (p *places) byRDMA(self int, named bool) bool {
 	at := p.of[self]
-	if at.Graph == nil || at.NIC.Net == topology.NoNode || !named && at.Graph.Nodes[at.Graph.Nodes[at.NIC.Net].Parent].Bus == nil {
+	if at.Graph == nil || at.NIC.Net == topology.NoNode || !named && at.Graph.Software(at.NIC.Net) {
 		return false
 	}
 	for r := range p.of {
@@ -121,8 +121,8 @@ func (f *family) rdmaDevices(mine hello) (func(device string, port int) bool, er
 	if at.NIC.Net == topology.NoNode || at.Graph.Nodes[at.NIC.Net].Net == nil {
 		return nil, nil
 	}
-	nic, card := at.Graph.Nodes[at.NIC.Net].Net, at.Graph.Nodes[at.NIC.Net].Parent
-	if nic.Sockets() || at.Graph.Nodes[card].Bus == nil {
+	nic := at.Graph.Nodes[at.NIC.Net].Net
+	if nic.Sockets() || at.Graph.Software(at.NIC.Net) {
 		return nil, nil
 	}
 	f.log.Debug("RDMA device", "device", nic.Name, "port", nic.Port, "reasons", at.NIC.Reasons)

@@ -31,27 +31,27 @@ func (g *Graph) Restrict(f Filter) *Graph {
 }
 
 // UsableNets returns the ports that are up and that are worth it: no bridges of container engines, sockets only where there is
-// no RDMA, and no port of less than half of the fastest's speed (those are for storage and management). The second list says
-// why the others are dropped.
+// no RDMA, RDMA in software only where there is none in hardware, and no port of less than half of the fastest's speed (those are
+// for storage and management). The second list says why the others are dropped.
 func (g *Graph) UsableNets() (use []NodeID, dropped []Reason) {
-	fastest, rdma := 0, false
+	fastest, rdma, hardware := 0, false, false
 	var up []NodeID
 	for _, id := range g.Nets() {
 		d := g.Nodes[id].Net
 		switch {
 		case d == nil:
-			up, rdma = append(up, id), true
+			up, rdma, hardware = append(up, id), true, true
 		case d.Down != "":
 			dropped = append(dropped, because("%s: %s", d.Name, d.Down))
 		case classOf(Interface{Name: d.Name}) != plain:
 			dropped = append(dropped, because("%s: %s", d.Name, classOf(Interface{Name: d.Name})))
 		default:
-			up, rdma = append(up, id), rdma || !d.Sockets()
+			up, rdma, hardware = append(up, id), rdma || !d.Sockets(), hardware || !d.Sockets() && !g.Software(id)
 		}
 	}
 	serves := func(id NodeID) bool { d := g.Nodes[id].Net; return d == nil || !rdma || !d.Sockets() }
 	for _, id := range up {
-		if d := g.Nodes[id].Net; d != nil && serves(id) {
+		if d := g.Nodes[id].Net; d != nil && serves(id) && (!hardware || !g.Software(id)) {
 			fastest = max(fastest, d.Mbps)
 		}
 	}
@@ -59,6 +59,8 @@ func (g *Graph) UsableNets() (use []NodeID, dropped []Reason) {
 		switch d := g.Nodes[id].Net; {
 		case !serves(id):
 			dropped = append(dropped, because("%s: it has no RDMA, and others have", d.Name))
+		case hardware && g.Software(id):
+			dropped = append(dropped, because("%s: it is software, and others are hardware", d.Name))
 		case d != nil && d.Mbps > 0 && 2*d.Mbps < fastest:
 			dropped = append(dropped, because("%s: %d Mbit/s is less than half of the fastest's %d", d.Name, d.Mbps, fastest))
 		default:
@@ -66,6 +68,12 @@ func (g *Graph) UsableNets() (use []NodeID, dropped []Reason) {
 		}
 	}
 	return use, dropped
+}
+
+// Software reports whether a port speaks RDMA in software, such as Soft-RoCE, whose devices are on no bus: it costs the CPUs more than TCP.
+func (g *Graph) Software(net NodeID) bool {
+	n := &g.Nodes[net]
+	return n.Net != nil && !n.Net.Sockets() && g.Nodes[n.Parent].Bus == nil
 }
 
 // PairNICs chooses a port for every one of a job's GPUs: among the closest ones, by type of path and then by bandwidth, so that
