@@ -3,11 +3,12 @@ package topology
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // HostNIC chooses the port for host memory of a process that may run on some CPUs; none: any. All ranks without a GPU are to meet, so only
-// ports of one sort and subnet come into question: InfiniBand before RoCE, then the subnet whose ports are fastest together. Of these it
-// takes the port whose NUMA node has the most of the CPUs, then that with the fastest path, then the first.
+// ports of one sort and subnet come into question: InfiniBand before RoCE, then the subnet whose ports are fastest together, then the one
+// whose name is first, for hosts may be cabled differently. Of these it takes the port whose NUMA node has the most of the CPUs, then that with the fastest path, then the first.
 func (g *Graph) HostNIC(may CPUSet) NICChoice {
 	nets, dropped := g.UsableNets()
 	nets, others := g.oneSubnet(nets)
@@ -92,7 +93,9 @@ func (g *Graph) oneSubnet(nets []NodeID) (use []NodeID, dropped []Reason) {
 		return nil, nil
 	}
 	rank := map[NetKind]int{InfiniBand: 3, RoCE: 2, "": 1}
-	best := slices.MaxFunc(order, func(a, b subnet) int { return cmp.Or(rank[a.kind]-rank[b.kind], total[a]-total[b]) })
+	best := slices.MaxFunc(order, func(a, b subnet) int { // not by place, which only this host knows
+		return cmp.Or(rank[a.kind]-rank[b.kind], total[a]-total[b], btoi(a.name != "")-btoi(b.name != ""), strings.Compare(b.name, a.name))
+	})
 	for _, id := range nets {
 		switch s := of(id); {
 		case s == best:

@@ -55,7 +55,19 @@ func Between(a, b Place, l Levels) TransportChoice {
 		c.Kind = OverGDR
 		c.Reasons = []Reason{because("%s is at %s, %s at %s", a.Graph.Name(a.NIC.Net), a.NIC.Path.Type, b.Graph.Name(b.NIC.Net), b.NIC.Path.Type)}
 	}
+	if x, y := a.subnet(), b.subnet(); x != y && x != "" && y != "" { // no reason for TCP: there are networks whose every port is a subnet
+		c.Reasons = append(c.Reasons, because("caution: %s of the one is in the subnet %s, %s of the other in %s: "+
+			"without a router between them RDMA fails, and TCP takes its place", a.Graph.Name(a.NIC.Net), x, b.Graph.Name(b.NIC.Net), y))
+	}
 	return c
+}
+
+// subnet is that of a rank's port, "" if it is not known.
+func (p Place) subnet() string {
+	if d := p.Graph.Nodes[p.NIC.Net].Net; d != nil {
+		return d.Subnet
+	}
+	return ""
 }
 
 func onOneHost(a, b Place, l Levels) TransportChoice {

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"bytes"
+	"fmt"
 	"path"
 	"strconv"
 	"testing"
@@ -94,6 +95,28 @@ func TestTransportBetweenHosts(t *testing.T) {
 	require.Equal(t, []Reason{"eth0 has no RDMA"}, c.Reasons)
 	c = Between(place(0), Place{Host: "other", Graph: other, GPU: NoNode, NIC: NICChoice{Net: NoNode}}, DefaultLevels())
 	require.Equal(t, OverTCP, c.Kind)
+}
+
+// Between ports of different subnets RDMA may work, through a router; where it does not, the reasons say what to look at.
+func TestTransportBetweenSubnets(t *testing.T) {
+	place := func(host, subnet string) Place {
+		g := parseXML(t, "testdata/topo-xml/h100x8-9nic-nvswitch.xml")
+		n := g.PairNICs(g.GPUs())[0]
+		g.Nodes[n.Net].Net.Subnet = subnet
+		return Place{Host: host, Graph: g, GPU: n.GPU, NIC: n}
+	}
+	const want = Reason("caution: mlx5_8 of the one is in the subnet 10.0.0.0/24, mlx5_8 of the other in 10.0.1.0/24: without a router between them RDMA fails, and TCP takes its place")
+	c := Between(place("a", "10.0.0.0/24"), place("b", "10.0.1.0/24"), DefaultLevels())
+	require.Equal(t, OverGDR, c.Kind)
+	require.Equal(t, want, c.Reasons[len(c.Reasons)-1])
+	onHost := place("a", "10.0.0.0/24")
+	onHost.GPU = NoNode
+	c = Between(onHost, place("b", "10.0.1.0/24"), DefaultLevels())
+	require.Equal(t, OverRDMA, c.Kind)
+	require.Equal(t, want, c.Reasons[len(c.Reasons)-1])
+	for _, other := range []string{"10.0.0.0/24", ""} {
+		require.NotContains(t, fmt.Sprint(Between(place("a", "10.0.0.0/24"), place("b", other), DefaultLevels()).Reasons), "subnet")
+	}
 }
 
 func TestUC72_FabricBetweenHosts(t *testing.T) {

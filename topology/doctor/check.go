@@ -46,6 +46,7 @@ var checks = []Check{
 	{"against_rdma_mtu", "both ends of a connection use the smaller MTU"},
 	{"against_rdma_link", "an InfiniBand port can't talk to an Ethernet one, and the slower port bounds the job"},
 	{"against_gid", "ranks whose addresses are of different families or RoCE versions can't connect"},
+	{"against_subnet", "ports of different subnets reach each other through a router alone"},
 	{"against_gpu", "a job goes as fast as its slowest GPU"},
 	{"against_versions", "different kernels, drivers and firmware are the first suspects when only some hosts misbehave"},
 }

@@ -35,6 +35,7 @@ func (x *exam) againstPorts(theirs *Report) {
 			continue
 		}
 		x.againstPort(p, other[at], of)
+		x.againstSubnet(p, other[at], other, of)
 	}
 	for _, q := range other {
 		if !slices.ContainsFunc(use, func(p topology.PortFacts) bool { return q.Device == p.Device && q.Number == p.Number }) {
@@ -70,6 +71,21 @@ func (x *exam) againstPort(p, q topology.PortFacts, of string) {
 		x.add(OK, "against_rdma_mtu", of, "", "active MTU %d on both", mine)
 	}
 	x.againstGID(p, q, of)
+}
+
+// againstSubnet says where two ports of one name are in different subnets. Networks may be routed so; but where the other host has the subnet at
+// another port, its cables are crossed.
+func (x *exam) againstSubnet(p, q topology.PortFacts, others []topology.PortFacts, of string) {
+	mine, okMine := p.Subnet.Get()
+	theirs, okTheirs := q.Subnet.Get()
+	if !okMine || !okTheirs || mine == theirs {
+		return
+	}
+	if at := slices.IndexFunc(others, func(o topology.PortFacts) bool { return o.Subnet.Or("") == mine }); at >= 0 {
+		x.add(Warn, "against_subnet", of, "cable or address both hosts alike", "%s here, %s there, where %s is in %s", mine, theirs, portName(others[at]), mine)
+		return
+	}
+	x.add(Info, "against_subnet", of, "if RDMA between the hosts fails: a router between the subnets, or addresses in one", "%s here, %s there", mine, theirs)
 }
 
 func (x *exam) againstGID(p, q topology.PortFacts, of string) {

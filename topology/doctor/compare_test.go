@@ -48,6 +48,22 @@ func TestCompareFindsWhatDiffers(t *testing.T) {
 	}
 }
 
+func TestCompareSubnets(t *testing.T) {
+	cabled := func(first, second string) *Report {
+		tree := sound()
+		set(t, tree, "mlx5_0/ports/1/gids/1", first)
+		set(t, tree, "mlx5_1/ports/1/gids/1", second)
+		return report(tree)
+	}
+	ours := cabled("2001:db8:0:1::1", "2001:db8:0:2::1")
+	require.Empty(t, of(Compare(ours, cabled("2001:db8:0:1::2", "2001:db8:0:2::2"), Wants{}), "against_subnet"))
+	crossed := Compare(ours, cabled("2001:db8:0:2::2", "2001:db8:0:1::2"), Wants{})
+	require.Equal(t, "2001:db8:0:1::/64 here, 2001:db8:0:2::/64 there, where mlx5_1 port 1 is in 2001:db8:0:1::/64", only(t, crossed, Warn, "against_subnet", "mlx5_0 port 1").Seen)
+	only(t, crossed, Warn, "against_subnet", "mlx5_1 port 1")
+	routed := Compare(ours, cabled("2001:db8:0:3::2", "2001:db8:0:4::2"), Wants{})
+	require.Equal(t, "2001:db8:0:1::/64 here, 2001:db8:0:3::/64 there", only(t, routed, Info, "against_subnet", "mlx5_0 port 1").Seen)
+}
+
 func spoilTree(spoil func(*testing.T, topologytest.Tree)) func(*testing.T, *Report) {
 	return func(t *testing.T, r *Report) {
 		tree := sound()
