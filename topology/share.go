@@ -2,12 +2,13 @@ package topology
 
 import "slices"
 
-// Share divides the CPUs that this process may use among ranks that run on the host: rank i serves GPU i, or without GPUs the ranks
-// spread over the NUMA nodes. Ranks of one NUMA node get whole cores of their own, CPUs of their own where cores are too few, and all
-// of the node's CPUs where those are too few as well. A GPU whose node has no CPU that may be used counts for all nodes.
+// Share divides the CPUs that this process may use among ranks that run on the host: rank i serves GPU i of those that CUDA shows it, or without
+// GPUs the ranks spread over the NUMA nodes. Ranks of one NUMA node get whole cores of their own, CPUs of their own where cores are too few,
+// and all of the node's CPUs where those are too few as well. A GPU whose node is not known or has no CPU that may be used counts for all nodes.
 //
-// What is not known is left as it is: then the CPUs are empty, with the reason.
-func (h *Host) Share(ranks int) []Pinning {
+// Environ is the ranks' environment, NAME=value, for CUDA_VISIBLE_DEVICES. What is not known is left as it is: then the CPUs are empty, with
+// the reason.
+func (h *Host) Share(ranks int, environ []string) []Pinning {
 	pins := make([]Pinning, max(0, ranks))
 	allowed, known := h.CPU.Allowed().Get()
 	if !known {
@@ -17,7 +18,7 @@ func (h *Host) Share(ranks int) []Pinning {
 		return pins
 	}
 	g := h.Graph()
-	gpus := g.GPUs()
+	gpus, note := h.visible(g, environ)
 	nodes := slices.DeleteFunc(g.CPUs(), func(id NodeID) bool { return g.Nodes[id].CPU.CPUs.And(allowed).Len() == 0 })
 	homes := map[NodeID][]int{}
 	for i := range pins {
@@ -25,13 +26,20 @@ func (h *Host) Share(ranks int) []Pinning {
 		switch {
 		case len(gpus) > 0:
 			gpu := gpus[i%len(gpus)]
+			if gpu == NoNode {
+				pins[i].Reasons = []Reason{because("which GPU it has is not known%s", note)}
+				break
+			}
 			if at := g.CPUOf(gpu); slices.Contains(nodes, at) {
 				home = at
 			}
-			pins[i].Reasons = []Reason{because("%s is on %s", g.Name(gpu), g.Name(g.CPUOf(gpu)))}
+			pins[i].Reasons = []Reason{because("%s%s is on %s", g.Name(gpu), note, g.Name(g.CPUOf(gpu)))}
 		case len(nodes) > 0:
 			home = nodes[i*len(nodes)/ranks]
 			pins[i].Reasons = []Reason{because("%d ranks spread over %d NUMA nodes", ranks, len(nodes))}
+			if len(g.GPUs()) > 0 {
+				pins[i].Reasons = append(pins[i].Reasons, because("they see no GPU%s", note))
+			}
 		}
 		homes[home] = append(homes[home], i)
 	}

@@ -22,7 +22,7 @@ func TestUC39_Share(t *testing.T) {
 	share := func(tr topologytest.Tree, allowed string, ranks int) (all []string) {
 		tr.Put("proc/self", "status", "Cpus_allowed_list:\t"+allowed)
 		h, _ := discover(t, tr)
-		for _, p := range h.Share(ranks) {
+		for _, p := range h.Share(ranks, nil) {
 			require.NotEmpty(t, p.Reasons)
 			all = append(all, p.CPUs.String())
 		}
@@ -55,10 +55,10 @@ func TestUC39_Share(t *testing.T) {
 	require.Equal(t, []string{"0-1", "2-3", "0-1", "2-3"}, share(topologytest.TwoSockets(), "0-3", 4), "no CPU of socket 1: any")
 
 	h, _ := discover(t, topologytest.NewTree())
-	for _, p := range h.Share(2) {
+	for _, p := range h.Share(2, nil) {
 		require.Empty(t, p.CPUs)
 		require.Contains(t, p.Reasons[0], "not known")
 	}
-	require.Empty(t, h.Share(0))
-	require.Empty(t, h.Share(-1))
+	require.Empty(t, h.Share(0, nil))
+	require.Empty(t, h.Share(-1, nil))
 }

@@ -39,8 +39,8 @@ on; after a second one that asks to end, and when a rank fails, the ranks get SI
 grace SIGKILL. The exit status is that of the first rank that failed; 127 where there is no such program,
 126 where there is one that cannot be run.
 
-With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, as gccl topo shows, or spread over the NUMA nodes. Where
-the CPUs are too few the ranks share them. What a rank was given and why goes to standard error.`,
+With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, of those that CUDA_VISIBLE_DEVICES leaves, or spread over
+the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was given and why goes to standard error.`,
 		Example: `  gccl run -n 4 -- ./train --steps 100
   gccl run -n 2 --pin -- gccl bench all_reduce`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -87,7 +87,7 @@ the CPUs are too few the ranks share them. What a rank was given and why goes to
 // share divides the CPUs among the ranks, and says how.
 func share(w io.Writer, ranks int) (cpus [][]int, err error) {
 	err = discover("", func(_ fs.FS, h *topology.Host) {
-		for rank, pin := range h.Share(ranks) {
+		for rank, pin := range h.Share(ranks, os.Environ()) {
 			list := pin.CPUs.List()
 			cpus = append(cpus, list)
 			why := make([]string, len(pin.Reasons))
