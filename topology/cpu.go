@@ -217,7 +217,7 @@ type cgroup struct {
 	unified     bool
 }
 
-// cgroups returns the groups of the controllers cpu and cpuset.
+// cgroups returns the groups of the controllers cpu, cpuset and memory.
 func (s sysfs) cgroups() map[string]cgroup {
 	groups := map[string]cgroup{}
 	text, _ := s.text("proc/self/cgroup").Get()
@@ -235,7 +235,7 @@ func (s sysfs) cgroups() map[string]cgroup {
 			groups[controller] = cgroup{"sys/fs/cgroup/" + controller, f[2], false}
 		}
 	}
-	for _, c := range []string{"cpu", "cpuset"} {
+	for _, c := range []string{"cpu", "cpuset", "memory"} {
 		if _, v1 := groups[c]; !v1 {
 			groups[c] = cgroup{"sys/fs/cgroup", unified, true}
 		}

@@ -8,7 +8,9 @@ import (
 // Host is what [Discover] read: the raw facts from which [Host.Graph] is made and by which the choices are explained. What
 // could not be read is unknown, with the reason. It is plain data.
 type Host struct {
-	CPU   CPUFacts          `json:"cpu"`
+	CPU    CPUFacts    `json:"cpu"`
+	Memory MemoryFacts `json:"memory"`
+
 	PCI   Fact[[]PCIFacts]  `json:"pci"` // by bus id
 	IOMMU Fact[IOMMU]       `json:"iommu"`
 	Nets  Fact[[]NetFacts]  `json:"net"`
@@ -47,7 +49,7 @@ type NVLinkFacts struct {
 // Gpus are the GPU driver's facts, or the reason why there are none; GPUs are then known by their PCI class.
 func Discover(root fs.FS, gpus Fact[[]GPUFacts]) *Host {
 	s := sysfs{root}
-	h := &Host{CPU: s.cpuFacts(), PCI: s.pciFacts(), IOMMU: s.iommu(), GPUs: gpus, PeerMemory: s.peerMemory()}
+	h := &Host{CPU: s.cpuFacts(), Memory: s.memoryFacts(), PCI: s.pciFacts(), IOMMU: s.iommu(), GPUs: gpus, PeerMemory: s.peerMemory()}
 	h.Nets = s.netFacts()
 	h.RDMA = s.rdmaFacts(h.Nets.Or(nil))
 	return h

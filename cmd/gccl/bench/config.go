@@ -2,12 +2,13 @@ package bench
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/topology"
 )
 
 // Config says what to measure. [Config.Check] tells whether it makes sense.
@@ -178,22 +179,8 @@ func human(n uint64) string {
 	return strconv.FormatUint(n, 10) + " B"
 }
 
-// availableMemory returns how many bytes this host can still give, or the limit of our control
-// group if that is less; a large number where the system doesn't say.
-func availableMemory() int64 {
-	available := int64(1) << 60
-	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			var kib int64
-			if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
-				available = kib << 10
-			}
-		}
-	}
-	if text, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
-			available = min(available, n)
-		}
-	}
-	return available
-}
+// availableMemory returns how many bytes this process can still get, of the host and within its control groups; a large number where neither
+// says.
+func availableMemory() int64 { return availableBelow(os.DirFS("/")) }
+
+func availableBelow(root fs.FS) int64 { return topology.ReadMemory(root).Free().Or(1 << 60) }

@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,4 +89,10 @@ func TestMemoryIsThere(t *testing.T) {
 	cfg.Sizes.Max = 1<<62 - 1
 	require.Error(t, cfg.checkMemory(2, 1, 1<<60))
 	require.Greater(t, availableMemory(), int64(1<<20))
+	host := fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 4194304 kB\n")}, "proc/self/cgroup": {Data: []byte("0::/job/step\n")}}
+	require.Equal(t, int64(4<<30), availableBelow(host))
+	host["sys/fs/cgroup/job/memory.max"] = &fstest.MapFile{Data: []byte("1073741824\n")}
+	host["sys/fs/cgroup/job/memory.current"] = &fstest.MapFile{Data: []byte("268435456\n")}
+	require.Equal(t, int64(768<<20), availableBelow(host), "the group above allows 1 GiB and uses 256 MiB")
+	require.Equal(t, int64(1<<60), availableBelow(fstest.MapFS{}))
 }
