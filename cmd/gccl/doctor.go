@@ -74,7 +74,7 @@ Settings count as gccl config prints them: GCCL_SOCKET_IFNAME, GCCL_RDMA_DEVICE,
 				if n, err := strconv.Atoi(set.Of("qp_count").Text); err == nil {
 					demand.QPsPerPeer = n
 				}
-				plan, findings := doctor.Estimate(report.Host, report.System, demand, world)
+				plan, findings := doctor.Estimate(report.Host, report.System, wants, demand, world)
 				report.Plan = &plan
 				report.Add(findings...)
 			}
@@ -120,7 +120,9 @@ func doctorWants(set *settings.Set) (w doctor.Wants, err error) {
 	switch name := set.Of("transport").Text; {
 	case name == "shm" || name == "tcp":
 		w.NoRDMA = "not used with GCCL_TRANSPORT=" + name
-	case name != "verbs" && set.Of("rdma").Text == "false":
+	case name == "verbs":
+		w.Software = true
+	case set.Of("rdma").Text == "false":
 		w.NoRDMA = "not used with GCCL_RDMA=false"
 	}
 	return w, nil

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/topology/doctor"
 	"github.com/gccl-project/gccl/topology/topologytest"
 )
@@ -145,4 +148,21 @@ func TestDoctorUsage(t *testing.T) {
 	out := command(t, []string{"GCCL_GID_INDEX=many"}, "doctor")
 	require.Equal(t, 2, out.code)
 	require.Contains(t, out.stderr, "GCCL_GID_INDEX")
+}
+
+func TestDoctorWants(t *testing.T) {
+	for environ, want := range map[string]doctor.Wants{
+		"":                                     {},
+		"GCCL_TRANSPORT=verbs":                 {Software: true},
+		"GCCL_TRANSPORT=tcp":                   {NoRDMA: "not used with GCCL_TRANSPORT=tcp"},
+		"GCCL_RDMA=false":                      {NoRDMA: "not used with GCCL_RDMA=false"},
+		"NCCL_IB_DISABLE=1":                    {NoRDMA: "not used with GCCL_RDMA=false"},
+		"GCCL_RDMA=false GCCL_TRANSPORT=verbs": {Software: true},
+	} {
+		_, set, err := comm.LoadConfig(settings.Sources{Environ: strings.Fields(environ)})
+		require.NoError(t, err)
+		got, err := doctorWants(set)
+		require.NoError(t, err)
+		require.Equal(t, want, got, environ)
+	}
 }

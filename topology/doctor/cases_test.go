@@ -91,17 +91,17 @@ func TestUC26_FilesOfALargeWorld(t *testing.T) {
 	tree := bare()
 	tree.Put("proc/self", "limits", limits("65536", "65536", "64", "64"))
 	h, s := look(tree, noDriver)
-	p, findings := Estimate(h, s, DefaultDemand(1024), 1024)
+	p, findings := Estimate(h, s, Wants{}, DefaultDemand(1024), 1024)
 	f := only(t, findings, Fail, "plan_open_files")
 	require.Equal(t, int64(32+1023+1025), p.OpenFiles)
 	require.Contains(t, f.Seen, "2080 open files on rank 0 = 32 + (1024 - 1) peers over TCP + (1024 + 1) while it serves the meeting; nofile 64 of need about 2080")
 	tree.Put("proc/self", "limits", limits("65536", "65536", "64", "2080"))
 	h, s = look(tree, noDriver)
-	_, findings = Estimate(h, s, DefaultDemand(1024), 1024)
+	_, findings = Estimate(h, s, Wants{}, DefaultDemand(1024), 1024)
 	only(t, findings, OK, "plan_open_files")
 	tree.Put("proc/self", "limits", limits("65536", "65536", "64", "2079"))
 	h, s = look(tree, noDriver)
-	_, findings = Estimate(h, s, DefaultDemand(1024), 1024)
+	_, findings = Estimate(h, s, Wants{}, DefaultDemand(1024), 1024)
 	only(t, findings, Fail, "plan_open_files")
 }
 
@@ -207,14 +207,12 @@ func TestUC51_SoftwareRoCEIsMarked(t *testing.T) {
 func TestUC52_PlanOfALargeWorld(t *testing.T) {
 	tree := sound()
 	tree.Put("proc/self", "limits", limits("8388608", "8388608", "1024", "1048576"))
-	for _, node := range []string{"node0", "node1"} {
-		tree.Put("sys/devices/system/node/"+node, "meminfo", "Node 0 MemTotal:       1073741824 kB")
-	}
+	tree.Put("proc", "meminfo", "MemTotal:       2147483648 kB")
 	h, s := look(tree, topology.Known(driven()))
 	s.RDMALimits = map[string]topology.RDMALimits{"mlx5_0": {MaxQP: topology.Known(131072), MaxCQE: topology.Known(4194303)}}
 	d := DefaultDemand(5600)
 	d.QPsPerPeer = 4
-	p, findings := Estimate(h, s, d, 5600)
+	p, findings := Estimate(h, s, Wants{}, d, 5600)
 	require.Equal(t, 2, p.RanksOnDevice)
 	require.Equal(t, int64(5599*4), p.Totals.QPs)
 	require.Contains(t, only(t, findings, OK, "plan_qps").Seen, "22396 queue pairs per rank = (5600 - 1) peers × 4; × 2 ranks on a device = 44792; the device has max_qp 131072")
@@ -223,29 +221,41 @@ func TestUC52_PlanOfALargeWorld(t *testing.T) {
 	only(t, findings, OK, "plan_open_files")
 
 	s.RDMALimits["mlx5_1"] = topology.RDMALimits{MaxQP: topology.Known(44791)}
-	_, findings = Estimate(h, s, d, 5600)
+	_, findings = Estimate(h, s, Wants{}, d, 5600)
 	require.Contains(t, only(t, findings, Fail, "plan_qps").Fix, "GCCL_QP_COUNT=1")
 	denied := topology.Unknown[int]("may not open /dev/infiniband/uverbs0")
 	s.RDMALimits = map[string]topology.RDMALimits{"mlx5_0": {MaxQP: denied, MaxCQE: denied, MaxMR: denied}, "mlx5_1": {MaxQP: denied, MaxCQE: denied, MaxMR: denied}}
-	_, findings = Estimate(h, s, d, 5600)
+	_, findings = Estimate(h, s, Wants{}, d, 5600)
 	require.Contains(t, only(t, findings, Unknown, "plan_qps").Seen, "may not open /dev/infiniband/uverbs0")
 	s.RDMALimits = nil
-	_, findings = Estimate(h, s, d, 5600)
+	_, findings = Estimate(h, s, Wants{}, d, 5600)
 	require.Contains(t, only(t, findings, Unknown, "plan_qps").Seen, "libibverbs was not asked")
 	require.Contains(t, only(t, findings, Unknown, "plan_cq_entries").Fix, "ibv_devinfo -v")
 
 	h, s = look(bare(), noDriver)
-	_, findings = Estimate(h, s, d, 5600)
+	_, findings = Estimate(h, s, Wants{}, d, 5600)
 	require.Contains(t, only(t, findings, Info, "plan_qps").Seen, "there is no RDMA device here")
-	_, findings = Estimate(h, s, DefaultDemand(1), 1)
+	_, findings = Estimate(h, s, Wants{}, DefaultDemand(1), 1)
 	require.Contains(t, only(t, findings, Info, "plan_cq_entries").Seen, "0 completion entries")
 }
 
 // TestPlanLargerThanTheHost: what is pinned must fit into the host.
 func TestPlanLargerThanTheHost(t *testing.T) {
 	h, s := look(sound(), topology.Known(driven()))
-	_, findings := Estimate(h, s, DefaultDemand(5600), 5600)
-	require.Contains(t, only(t, findings, Fail, "plan_pinned_bytes").Seen, "the host has 2 MiB of memory for 4 ranks")
+	_, findings := Estimate(h, s, Wants{}, DefaultDemand(5600), 5600)
+	require.Contains(t, only(t, findings, Fail, "plan_pinned_bytes").Seen, "the host has 16 GiB of memory for 4 ranks")
+}
+
+// TestPlanLargerThanTheControlGroup: nor may it be more than the groups of the process allow.
+func TestPlanLargerThanTheControlGroup(t *testing.T) {
+	tree := sound()
+	tree.Put("proc/self", "cgroup", "0::/kubepods/pod1")
+	tree.Put("sys/fs/cgroup/kubepods", "memory.max", "1073741824", "memory.current", "0")
+	h, s := look(tree, topology.Known(driven()))
+	_, findings := Estimate(h, s, Wants{}, DefaultDemand(65), 65)
+	only(t, findings, OK, "plan_pinned_bytes")
+	_, findings = Estimate(h, s, Wants{}, DefaultDemand(66), 66)
+	require.Contains(t, only(t, findings, Fail, "plan_pinned_bytes").Seen, "the process's control group, or one above it, allows 1 GiB of memory for 4 ranks")
 }
 
 func TestUC53_BondHash(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 func Compare(ours, theirs *Report, w Wants) []Finding {
 	x := &exam{h: ours.Host, s: ours.System, w: w}
 	x.againstPorts(theirs)
+	x.excuse(0, w.NoRDMA)
 	x.againstGPUs(theirs)
 	x.againstVersions(theirs)
 	return sorted(x.all)

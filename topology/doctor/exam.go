@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gccl-project/gccl/topology"
 )
@@ -23,6 +24,7 @@ type Wants struct {
 	GIDIndex  *int            // GCCL_GID_INDEX
 	Ports     string          // GCCL_PORT_RANGE, for the text
 	NoRDMA    string          // why jobs don't use RDMA here; "": they do
+	Software  bool            // RDMA devices of software are used without being named, where there are no others (GCCL_TRANSPORT=verbs)
 }
 
 // Examine returns the findings about a host, at least one for each check that concerns it, in the order of [Checks].
@@ -44,7 +46,9 @@ func Examine(h *topology.Host, s *System, w Wants) []Finding {
 	x.gpu()
 	x.accessControl()
 	x.iommu()
+	since := len(x.all)
 	x.gpuNetwork()
+	x.excuse(since, w.NoRDMA)
 	return sorted(x.all)
 }
 
@@ -67,6 +71,52 @@ func (x *exam) ports(visit func(d topology.RDMAFacts, p topology.PortFacts, of s
 }
 
 func portName(p topology.PortFacts) string { return fmt.Sprintf("%s port %d", p.Device, p.Number) }
+
+// unused is why jobs don't use an RDMA device; "": they do, or would if it worked.
+func (x *exam) unused(d topology.RDMAFacts) string {
+	switch {
+	case x.w.NoRDMA != "":
+		return x.w.NoRDMA
+	case x.w.RDMA.IsSet():
+		if !slices.ContainsFunc(d.Ports, func(p topology.PortFacts) bool { return x.w.RDMA.Match(d.Name, p.Number) }) {
+			return fmt.Sprintf("not used: the filter %s does not take it", x.w.RDMA)
+		}
+	case d.Software && (!x.w.Software || x.hardware()):
+		return "not used: devices of software are where GCCL_RDMA_DEVICE names them"
+	}
+	return ""
+}
+
+// noRDMA is why jobs use no RDMA device of this host; "": they use one.
+func (x *exam) noRDMA() string {
+	devices, ok := x.h.RDMA.Get()
+	why := "there is no RDMA device here"
+	if !ok {
+		why = "whether there is an RDMA device is not known"
+	}
+	for _, d := range devices {
+		if why = x.unused(d); why == "" {
+			return ""
+		}
+	}
+	if x.w.NoRDMA != "" {
+		return "RDMA is " + x.w.NoRDMA
+	}
+	if len(devices) > 0 {
+		return "RDMA is " + why
+	}
+	return why
+}
+
+// excuse makes the findings since one known as no worse than information: they are of what is not used.
+func (x *exam) excuse(since int, why string) {
+	for i := range x.all[since:] {
+		if f := &x.all[since+i]; why != "" && (f.Level == Fail || f.Level == Warn) {
+			f.Level = Info
+			f.Seen += "; " + why
+		}
+	}
+}
 
 // hardware reports whether there is an RDMA device that is no software.
 func (x *exam) hardware() bool {

@@ -28,7 +28,7 @@ func FuzzRead(f *testing.F) {
 		h, s := look(tree, noDriver)
 		r := &Report{Version: ReportVersion, Host: h, System: s}
 		r.Add(Examine(h, s, Wants{})...)
-		_, findings := Estimate(h, s, DefaultDemand(1024), 1024)
+		_, findings := Estimate(h, s, Wants{}, DefaultDemand(1024), 1024)
 		r.Add(findings...)
 		for _, f := range r.Findings {
 			require.NotEmpty(t, f.Why)
@@ -59,7 +59,7 @@ func FuzzReadReport(f *testing.F) {
 			return
 		}
 		Examine(theirs.Host, theirs.System, Wants{})
-		Estimate(theirs.Host, theirs.System, DefaultDemand(64), 64)
+		Estimate(theirs.Host, theirs.System, Wants{}, DefaultDemand(64), 64)
 		Compare(ours, theirs, Wants{})
 		Compare(theirs, ours, Wants{})
 		theirs.Add(theirs.Findings...)

@@ -22,12 +22,11 @@ func (x *exam) transports() {
 	x.add(OK, "transports", "", "", "%s", strings.Join(can, ", "))
 }
 
-// speaksRDMA reports whether jobs use a port here. One of software has to be named.
+// speaksRDMA reports whether jobs use a port here.
 func (x *exam) speaksRDMA() bool {
-	devices := x.h.RDMA.Or(nil)
-	use, _ := topology.ChoosePorts(devices, x.w.RDMA)
-	return x.w.NoRDMA == "" && slices.ContainsFunc(use, func(p topology.PortFacts) bool {
-		return x.w.RDMA.IsSet() || slices.ContainsFunc(devices, func(d topology.RDMAFacts) bool { return d.Name == p.Device && !d.Software })
+	return slices.ContainsFunc(x.h.RDMA.Or(nil), func(d topology.RDMAFacts) bool {
+		use, _ := topology.ChoosePorts([]topology.RDMAFacts{d}, x.w.RDMA)
+		return len(use) > 0 && x.unused(d) == ""
 	})
 }
 
@@ -213,11 +212,11 @@ func (x *exam) ptrace() {
 	}
 }
 
-// memlock is a failure only where something locks memory: on a host without RDMA a low limit harms nobody.
+// memlock is a failure only where something locks memory: where RDMA is not used a low limit harms nobody.
 func (x *exam) memlock() {
 	const fix = "set ulimit -l unlimited / LimitMEMLOCK=infinity in the service's unit (of slurmd, kubelet or docker too) / docker run --ulimit memlock=-1 or --cap-add IPC_LOCK"
 	l, ok := x.s.Memlock.Get()
-	needed := len(x.h.RDMA.Or(nil)) > 0
+	idle := x.noRDMA()
 	switch {
 	case !ok:
 		x.unknown("memlock", "", "ulimit -l", "memlock", x.s.Memlock.Why())
@@ -225,8 +224,8 @@ func (x *exam) memlock() {
 		x.add(OK, "memlock", "", "", "memlock unlimited")
 	case x.s.IPCLock.Or(false):
 		x.add(OK, "memlock", "", "", "memlock %s, but the process has CAP_IPC_LOCK, for which it is no limit", bytes(l.Soft))
-	case !needed:
-		x.add(Info, "memlock", "", "", "memlock %s; it would matter with an RDMA device: %s", bytes(l.Soft), fix)
+	case idle != "":
+		x.add(Info, "memlock", "", "", "memlock %s; it would matter with RDMA, and %s; then %s", bytes(l.Soft), idle, fix)
 	case l.Soft < memlockWant:
 		x.add(Fail, "memlock", "", fix, "memlock %s, and RDMA needs at least %s", bytes(l.Soft), bytes(memlockWant))
 	default:

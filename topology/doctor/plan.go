@@ -31,12 +31,12 @@ func DefaultDemand(world int) topology.Demand {
 const filesOfRank = 32
 
 // Estimate adds up what ranks of a job take and compares it with a host's limits. World is from 1 to [MaxWorld].
-func Estimate(h *topology.Host, s *System, d topology.Demand, world int) (Plan, []Finding) {
+func Estimate(h *topology.Host, s *System, w Wants, d topology.Demand, world int) (Plan, []Finding) {
 	p := Plan{World: world, RanksOnDevice: ranksOnDevice(h), Demand: d}
 	p.OpenFiles = filesOfRank + int64(d.Peers) + int64(world) + 1
-	limits := leastLimits(h, s)
+	x := &exam{h: h, s: s, w: w}
+	limits := x.leastLimits()
 	p.Totals = d.Totals(limits, p.RanksOnDevice)
-	x := &exam{h: h, s: s}
 	qps := fmt.Sprintf("%d queue pairs per rank = (%d - 1) peers × %d", p.Totals.QPs, world, d.QPsPerPeer)
 	if p.RanksOnDevice > 1 {
 		qps += fmt.Sprintf("; × %d ranks on a device = %d", p.RanksOnDevice, p.Totals.QPs*int64(p.RanksOnDevice))
@@ -47,15 +47,16 @@ func Estimate(h *topology.Host, s *System, d topology.Demand, world int) (Plan, 
 
 	pinned := fmt.Sprintf("%s pinned per rank = (%d - 1) peers × %s", bytes(p.Totals.Bytes), world, bytes(d.Bytes))
 	const lockFix = "ulimit -l unlimited / LimitMEMLOCK=infinity / --ulimit memlock=-1"
+	memory, known := h.Memory.Most().Get()
 	switch l, ok := s.Memlock.Get(); {
-	case memory(h) > 0 && p.Totals.Bytes*int64(ranks(h, world)) > memory(h):
-		x.add(Fail, "plan_pinned_bytes", "", "GCCL_QP_COUNT=1, or connect only to peers that are sent to", "%s; the host has %s of memory for %d ranks", pinned, bytes(memory(h)), ranks(h, world))
+	case x.noRDMA() != "":
+		x.add(Info, "plan_pinned_bytes", "", "", "%s with RDMA; %s", pinned, x.noRDMA())
+	case known && p.Totals.Bytes*int64(ranks(h, world)) > memory:
+		x.add(Fail, "plan_pinned_bytes", "", "GCCL_QP_COUNT=1, or connect only to peers that are sent to", "%s; %s of memory for %d ranks", pinned, has(h.Memory), ranks(h, world))
 	case s.IPCLock.Or(false) || ok && l.Soft == unlimited:
 		x.add(OK, "plan_pinned_bytes", "", "", "%s; memlock is no limit", pinned)
 	case !ok:
 		x.unknown("plan_pinned_bytes", "", lockFix, pinned+"; memlock", s.Memlock.Why())
-	case p.Totals.Bytes > l.Soft && len(h.RDMA.Or(nil)) == 0:
-		x.add(Info, "plan_pinned_bytes", "", lockFix, "%s, memlock %s; nothing is pinned without an RDMA device", pinned, bytes(l.Soft))
 	case p.Totals.Bytes > l.Soft:
 		x.add(Fail, "plan_pinned_bytes", "", lockFix, "%s, and memlock is %s", pinned, bytes(l.Soft))
 	default:
@@ -78,8 +79,8 @@ func Estimate(h *topology.Host, s *System, d topology.Demand, world int) (Plan, 
 func (x *exam) compare(id, fix, need string, n int64, most topology.Fact[int], name string) {
 	limit, ok := most.Get()
 	switch {
-	case len(x.h.RDMA.Or(nil)) == 0:
-		x.add(Info, id, "", "", "%s; there is no RDMA device here", need)
+	case x.noRDMA() != "":
+		x.add(Info, id, "", "", "%s with RDMA; %s", need, x.noRDMA())
 	case !ok:
 		x.unknown(id, "", "ibv_devinfo -v | grep "+name, need+"; "+name, most.Why())
 	case n > int64(limit):
@@ -105,22 +106,22 @@ func ranksOnDevice(h *topology.Host) int {
 // ranks is how many run on a host: one for each GPU.
 func ranks(h *topology.Host, world int) int { return max(1, min(len(h.Graph().GPUs()), world)) }
 
-// memory is the host's, 0 if it is not known.
-func memory(h *topology.Host) int64 {
-	var sum int64
-	for _, n := range h.CPU.Nodes.Or(nil) {
-		sum += n.Bytes.Or(0)
+// has says who bounds the memory of processes, and by how much.
+func has(m topology.MemoryFacts) string {
+	most := m.Most().Or(0)
+	if most == m.Limit.Or(0) {
+		return "the process's control group, or one above it, allows " + bytes(most)
 	}
-	return sum
+	return "the host has " + bytes(most)
 }
 
-// leastLimits are the smallest of all hardware devices' limits.
-func leastLimits(h *topology.Host, s *System) topology.RDMALimits {
+// leastLimits are the smallest of the limits of all devices that are used.
+func (x *exam) leastLimits() topology.RDMALimits {
 	none := topology.Unknown[int]("libibverbs was not asked")
 	l := topology.RDMALimits{MaxQP: none, MaxCQE: none, MaxMR: none}
-	for _, d := range h.RDMA.Or(nil) {
-		of, ok := s.RDMALimits[d.Name]
-		if !ok {
+	for _, d := range x.h.RDMA.Or(nil) {
+		of, ok := x.s.RDMALimits[d.Name]
+		if !ok || x.unused(d) != "" {
 			continue
 		}
 		l.MaxQP, l.MaxCQE, l.MaxMR = least(l.MaxQP, of.MaxQP), least(l.MaxCQE, of.MaxCQE), least(l.MaxMR, of.MaxMR)

@@ -32,9 +32,8 @@ func (x *exam) rdma() {
 	if x.w.NoRDMA != "" {
 		x.add(Info, "rdma", "", "", "%s: jobs of several hosts use TCP", x.w.NoRDMA)
 	}
-	x.verbs(devices)
 	use, dropped := topology.ChoosePorts(devices, x.w.RDMA)
-	if len(use) == 0 {
+	if len(use) == 0 && x.w.NoRDMA == "" {
 		fix := "bring a port up (see rdma_port); until then jobs of several hosts use TCP"
 		if x.w.RDMA.IsSet() {
 			fix = "let GCCL_RDMA_DEVICE (NCCL_IB_HCA) take a port that is active, or unset it"
@@ -42,21 +41,32 @@ func (x *exam) rdma() {
 		x.add(Warn, "rdma", "", fix, "no port is usable: %s", joined(dropped))
 	}
 	for _, d := range devices {
-		if d.Software {
-			x.add(Info, "rdma_software", d.Name, "", "software RoCE: a driver over the network device %s", parent(d))
-		}
-		x.firmware(d)
-		x.rate(d)
+		since := len(x.all)
+		x.device(d, func(device string, port int) bool {
+			return slices.ContainsFunc(use, func(u topology.PortFacts) bool { return u.Device == device && u.Number == port })
+		})
+		x.excuse(since, x.unused(d))
 	}
-	x.ports(func(d topology.RDMAFacts, p topology.PortFacts, of string) {
+}
+
+// device looks at one RDMA device and those of its ports that are used.
+func (x *exam) device(d topology.RDMAFacts, used func(device string, port int) bool) {
+	x.verbs(d)
+	if d.Software {
+		x.add(Info, "rdma_software", d.Name, "", "software RoCE: a driver over the network device %s", parent(d))
+	}
+	x.firmware(d)
+	x.rate(d)
+	for _, p := range d.Ports {
+		of := portName(p)
 		x.port(p, of)
-		if slices.ContainsFunc(use, func(u topology.PortFacts) bool { return u.Device == p.Device && u.Number == p.Number }) {
+		if used(p.Device, p.Number) {
 			x.gid(p, of)
 			x.mtu(d, p, of)
 		}
-	})
+	}
 	for _, c := range x.s.Congestion {
-		if slices.ContainsFunc(use, func(u topology.PortFacts) bool { return u.Device == c.Device && u.Number == c.Port }) {
+		if c.Device == d.Name && used(c.Device, c.Port) {
 			x.congestion(c)
 		}
 	}
@@ -73,21 +83,19 @@ func (x *exam) undriven() []string {
 	return cards
 }
 
-func (x *exam) verbs(devices []topology.RDMAFacts) {
+func (x *exam) verbs(d topology.RDMAFacts) {
 	nodes, ok := x.s.Verbs.Get()
-	for _, d := range devices {
-		at := slices.IndexFunc(nodes, func(n VerbsNode) bool { return n.Device == d.Name })
-		switch {
-		case !ok:
-			x.unknown("rdma_access", d.Name, "ls -l /dev/infiniband", "its character device", x.s.Verbs.Why())
-		case at < 0:
-			x.add(Fail, "rdma_access", d.Name, "modprobe ib_uverbs", "it has no uverbs device in /sys/class/infiniband_verbs")
-		case nodes[at].Open.Why() != "":
-			x.add(Fail, "rdma_access", d.Name, "docker run --device=/dev/infiniband (Kubernetes: the RDMA device plugin); on a host: chmod 0666 "+nodes[at].Path+", as rdma-core's udev rules do",
-				"%s can't be opened: %s", nodes[at].Path, nodes[at].Open.Why())
-		default:
-			x.add(OK, "rdma_access", d.Name, "", "%s", nodes[at].Path)
-		}
+	at := slices.IndexFunc(nodes, func(n VerbsNode) bool { return n.Device == d.Name })
+	switch {
+	case !ok:
+		x.unknown("rdma_access", d.Name, "ls -l /dev/infiniband", "its character device", x.s.Verbs.Why())
+	case at < 0:
+		x.add(Fail, "rdma_access", d.Name, "modprobe ib_uverbs", "it has no uverbs device in /sys/class/infiniband_verbs")
+	case nodes[at].Open.Why() != "":
+		x.add(Fail, "rdma_access", d.Name, "docker run --device=/dev/infiniband (Kubernetes: the RDMA device plugin); on a host: chmod 0666 "+nodes[at].Path+", as rdma-core's udev rules do",
+			"%s can't be opened: %s", nodes[at].Path, nodes[at].Open.Why())
+	default:
+		x.add(OK, "rdma_access", d.Name, "", "%s", nodes[at].Path)
 	}
 }
 
