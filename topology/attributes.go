@@ -53,6 +53,18 @@ func (a *attributes) int(name string, absent, low, high int) int {
 	return int(n)
 }
 
+// wordOf is one of the admitted ones, or "" where it is absent or empty.
+func wordOf[T ~string](a *attributes, name string, admitted []T) T {
+	word := T(a.text(name))
+	if word == "" {
+		return ""
+	}
+	if err := checkWord(name, word, admitted); err != nil && a.err == nil {
+		a.err = err
+	}
+	return word
+}
+
 func (a *attributes) bool(name string) bool { return a.int(name, 0, math.MinInt32, math.MaxInt32) != 0 }
 
 func (a *attributes) float(name string) float64 {

@@ -3,10 +3,11 @@ package topology
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Check reports the first thing in g that can't be: a parent that is no node before it or of a type that has no children of
-// this one, details that are missing, links to what isn't there. Graphs that this package makes pass.
+// this one, details that are missing, links to what isn't there, words that are none of those there are. Graphs that this package makes pass.
 func (g *Graph) Check() error {
 	count := map[NodeType]int{}
 	for i := range g.Nodes {
@@ -46,8 +47,39 @@ func (g *Graph) Check() error {
 		if !is(p.A, GPU) || !is(p.B, GPU) {
 			return fmt.Errorf("P2P status %d of the topology is of nodes %d and %d; want GPUs", i, p.A, p.B)
 		}
+		if err := checkWord("status", p.Status, p2pWords); err != nil {
+			return fmt.Errorf("P2P status %d of the topology: %w", i, err)
+		}
+	}
+	if g.IOMMU == "" {
+		return nil
+	}
+	if err := checkWord("iommu", g.IOMMU, iommuWords); err != nil {
+		return fmt.Errorf("the topology: %w", err)
 	}
 	return nil
+}
+
+// The words there are. Where nothing is known of an IOMMU, of ACS or of what a port speaks, there is none.
+var (
+	p2pWords = []P2PStatus{
+		P2POK, P2PChipsetNotSupported, P2PGPUNotSupported, P2PTopologyNotSupported, P2PNotSupported, P2PDisabledByRegKey, P2PUnknown,
+	}
+	iommuWords = []IOMMU{IOMMUOff, IOMMUPassthrough, IOMMUTranslate}
+	acsWords   = []ACSState{ACSOff, ACSRedirect}
+	netWords   = []NetKind{InfiniBand, RoCE, Ethernet}
+)
+
+// checkWord is an error for a word that is none of the admitted ones: whoever reads it would take it for one of them, or for nothing.
+func checkWord[T ~string](field string, word T, admitted []T) error {
+	if slices.Contains(admitted, word) {
+		return nil
+	}
+	var want []string
+	for _, a := range admitted {
+		want = append(want, string(a))
+	}
+	return fmt.Errorf("%s=%q; want one of %s", field, shorten(string(word)), strings.Join(want, ", "))
 }
 
 // Bounds for files from strangers, well above what any host has: NVLinks of a GPU (18), depth of a PCI tree, nodes (some
@@ -89,6 +121,11 @@ func (g *Graph) checkNode(id NodeID) error {
 	if d := n.Net; d != nil && (d.Name == "" || d.Port < 0 || d.Mbps < 0 || d.MaxConn < 0) {
 		return fmt.Errorf("network port %q: port %d of %d Mbit/s, %d connections", d.Name, d.Port, d.Mbps, d.MaxConn)
 	}
+	if d := n.Net; d != nil && d.Kind != "" {
+		if err := checkWord("kind", d.Kind, netWords); err != nil {
+			return fmt.Errorf("network port %q: %w", d.Name, err)
+		}
+	}
 	if n.GPU != nil {
 		for _, c := range n.GPU.C2C {
 			if c.MBs < 0 || c.Count < 0 || c.Count > maxNVLinks {
@@ -106,6 +143,11 @@ func (g *Graph) checkNode(id NodeID) error {
 		}
 		if n.Bus.Width < 0 || n.Bus.Width > 32 || n.Bus.GTs < 0 || n.Bus.GTs > 1024 {
 			return fmt.Errorf("PCI link of %v GT/s and %d lanes", n.Bus.GTs, n.Bus.Width)
+		}
+		if n.Bus.ACS != "" {
+			if err := checkWord("acs", n.Bus.ACS, acsWords); err != nil {
+				return fmt.Errorf("%s: %w", n.Bus.ID, err)
+			}
 		}
 	}
 	return nil

@@ -172,7 +172,7 @@ func (x *xmlReader) pci(a *attributes, parent NodeID) (NodeID, error) {
 		ID: id, Class: lower(a.text("class")), Vendor: lower(a.text("vendor")), Device: lower(a.text("device")),
 		SubsystemVendor: lower(a.text("subsystem_vendor")), SubsystemDevice: lower(a.text("subsystem_device")),
 		GTs: parseGTs(a.text("link_speed")), Width: a.int("link_width", 0, 0, 32),
-		Bridge: a.text("host_bridge"), Port: a.text("port"), ACS: ACSState(a.text("acs")),
+		Bridge: a.text("host_bridge"), Port: a.text("port"), ACS: wordOf(a, "acs", acsWords),
 	}
 	b.Extra = a.rest()
 	t := PCI
@@ -246,7 +246,7 @@ func (x *xmlReader) net(a *attributes, parent NodeID) (NodeID, error) {
 	d := &NetDetails{
 		Name: a.text("name"), Dev: a.int("dev", -1, -1, math.MaxInt32), Port: a.int("port", 0, 0, math.MaxInt32),
 		Mbps: a.int("speed", 0, 0, math.MaxInt32), Latency: a.float("latency"), GUID: a.text("guid"),
-		MaxConn: a.int("maxconn", 0, 0, math.MaxInt32), GDR: a.bool("gdr"), Kind: NetKind(a.text("kind")), Down: a.text("down"),
+		MaxConn: a.int("maxconn", 0, 0, math.MaxInt32), GDR: a.bool("gdr"), Kind: wordOf(a, "kind", netWords), Down: a.text("down"),
 	}
 	if d.Name == "" {
 		return NoNode, errors.New("it has no name")
