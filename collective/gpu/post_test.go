@@ -3,6 +3,7 @@ package gpu
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -238,5 +239,38 @@ func TestPartsPostAbortSpoilsNothing(t *testing.T) {
 		require.True(t, number != 0 || posting, "%s: rank 0 has got something", first)
 		parts[0].Abort(errors.New("now it has heard"))
 		g.waitAll()
+	}
+}
+
+// BenchmarkPartsPost is a message each way between two ranks that queue their own launches; on one GPU where there are not two.
+func BenchmarkPartsPost(b *testing.B) {
+	g := newRigOn(b, several(b, 2, 2), 128<<20)
+	parts := partsOn(b, g.devices)
+	for _, bytes := range []int{8, 64 << 10, 1 << 20, 16 << 20, 128 << 20} {
+		b.Run(fmt.Sprintf("%d", bytes), func(b *testing.B) {
+			b.SetBytes(int64(bytes))
+			ends := make(chan error, 2)
+			g.waitAll()
+			b.ResetTimer()
+			for r, p := range parts {
+				both := []Message{
+					{Rank: r, Peer: 1 - r, Send: true, DType: kernels.Int8, Count: bytes, Ptr: g.src[r].Ptr, Stream: g.streams[r]},
+					{Rank: r, Peer: 1 - r, DType: kernels.Int8, Count: bytes, Ptr: g.dst[r].Ptr, Stream: g.streams[r]},
+				}
+				go func() {
+					var err error
+					for i := 0; i < b.N && err == nil; i++ {
+						err = p.Post(both)
+					}
+					ends <- err
+				}()
+			}
+			for range parts {
+				if err := <-ends; err != nil {
+					b.Fatal(err)
+				}
+			}
+			g.waitAll()
+		})
 	}
 }
