@@ -43,11 +43,11 @@ done
 # The doctor compares a plan with what the device says to others, too.
 doctor() {
 	local plan word
-	plan=$("$0/gccl" doctor --plan 2 --all) || return 1
+	plan=$(GCCL_TRANSPORT=verbs "$0/gccl" doctor --plan 2 --all) || return 1
 	for word in max_qp max_cqe; do
 		grep -q "the device has $word $(ibv_devinfo -v -d rxe0 | awk -v w=$word: "\$1 == w {print \$2; exit}")\$" <<< "$plan" || return 1
 	done
-	! plan=$(GCCL_QP_COUNT=32 "$0/gccl" doctor --plan 65536) && grep -q "^FAIL *plan_qps: 2097120 queue pairs" <<< "$plan"
+	! plan=$(GCCL_TRANSPORT=verbs GCCL_QP_COUNT=32 "$0/gccl" doctor --plan 65536) && grep -q "^FAIL *plan_qps: 2097120 queue pairs" <<< "$plan"
 }
 [ -z "${GCCL_RDMA_VM:-}" ] || { doctor && echo "ok doctor"; } || { echo "FAIL doctor"; status=1; }
 exit $status'
