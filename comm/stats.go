@@ -38,6 +38,31 @@ func (c *Comm) Paths() []Path {
 	return out
 }
 
+// Way is by what a call on GPU memory gets to the other ranks.
+type Way string
+
+const (
+	WayFused   Way = "fused"   // kernels and copies of one process, whose ranks all have GPUs here
+	WayLinked  Way = "linked"  // kernels of processes with a GPU each, over the links between these
+	WayProxied Way = "proxied" // the host's memory, over Paths
+)
+
+// Way says which way a call takes; "" for one on host memory, on another GPU than Config.Device, or where some rank has none.
+func (c *Comm) Way(call Call) Way {
+	own, d := c.family.device, call.memory().Device
+	switch {
+	case own == nil, own.Device.Device() != d:
+		return ""
+	case call.crosses(c):
+		return WayLinked
+	case c.proxy != nil:
+		return WayProxied
+	case c.gpu != nil:
+		return WayFused
+	}
+	return ""
+}
+
 // pathSummary says how many ranks are reached by which transport.
 func (c *Comm) pathSummary() string {
 	n := map[string]int{}

@@ -259,10 +259,10 @@ func (r *deviceRunner) message(d kernels.DType, op Op, root int, size int64) err
 		m := r.ranks[0].message
 		row := newRow(m, r.cfg)
 		row.Transport, row.Memory, row.Barrier = r.device.String(), "device", "none"
-		row.Algo = cmp.Or(r.cfg.Algorithm, "fused")
-		if r.apart {
+		way := r.ranks[0].c.Way(calls[0])
+		row.Algo = cmp.Or(r.cfg.Algorithm, string(way))
+		if way == comm.WayProxied {
 			row.Transport = "cuda+" + r.ways()
-			row.Algo = cmp.Or(r.cfg.Algorithm, "proxied")
 		}
 		err := r.time(&row, calls)
 		if err == nil && r.cfg.Checks > 0 && !m.kind.isBarrier() {
