@@ -115,7 +115,7 @@ template <class T> DEVICE void set(u64 p, T v) {
 }
 
 // Of memory that others look at meanwhile.
-enum { LOOK_TURNS = 256 }; // of a spin, some 100 us: thousands of warps look over PCIe
+enum { LOOK_TURNS = 4096 }; // of a spin, a millisecond or two: a look goes over PCIe, and holds up what its multiprocessor loads
 DEVICE void load_lines(Pack &v, u64 p, bool wanted) {
 	asm volatile("{ .reg .pred q; setp.ne.u32 q, %5, 0; @q ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
 		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
