@@ -93,10 +93,15 @@ func (c *cause) Error() string {
 // Culprits is for bootstrap, which tells the others.
 func (c *cause) Culprits() []int { return c.ranks }
 
-// wire is what ranks tell each other, with the culprits: "mismatch; words".
+// wire is what ranks tell each other, and log, with the culprits: "mismatch; words", or the words alone where these cannot be taken for more.
 type wire struct{ *cause }
 
-func (w wire) Error() string { return w.class + "; " + w.text }
+func (w wire) Error() string {
+	if alone := parseCause(bootstrap.Notice{Reason: w.text}); w.class == "" && alone.class == "" && alone.text == w.text {
+		return w.text
+	}
+	return w.class + "; " + w.text
+}
 
 // Unwrap returns the class.
 func (c *cause) Unwrap() error { return classes[c.class] }
