@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -68,7 +69,8 @@ type Comm struct {
 
 // New joins the communicator that the configuration describes, together with all its other ranks, and returns when all of
 // them are there. It fails at the latest after Config.InitTimeout or when ctx ends, with an [*Error] that names the ranks that
-// are missing, or that were there before us and have left again. The caller owns the result and must Close it.
+// are missing, or that were there before us and have left again. What the configuration or the environment says wrongly is another error,
+// which names it. The caller owns the result and must Close it.
 func New(ctx context.Context, cfg Config) (*Comm, error) {
 	from := settings.Process()
 	from.File = cfg.File
@@ -83,7 +85,11 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
 	defer cancel()
 	start := time.Now()
-	session, cfg, at, err := join(ctx, cfg)
+	cfg, env, err := cfg.numbered(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	session, cfg, at, err := join(ctx, cfg, env)
 	if err != nil {
 		return nil, initError(cfg, start, err)
 	}
@@ -214,7 +220,7 @@ func (c *Comm) Err() error {
 }
 
 // Abort ends all calls in flight, here and on the other ranks, with an error that wraps ErrAborted and says reason. The
-// communicator can then only be closed. Anyone may call it, any number of times; the first reason counts.
+// communicator can then only be shrunk and closed. Anyone may call it, any number of times; the first reason counts.
 func (c *Comm) Abort(reason error) {
 	if reason == nil {
 		reason = ErrAborted

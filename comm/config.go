@@ -23,7 +23,8 @@ import (
 // cannot use.
 type Config struct {
 	// Rank and Size: which member of how many. Size 0 means: from the environment, gccl's own (GCCL_RANK,
-	// GCCL_WORLD_SIZE, GCCL_UNIQUE_ID or GCCL_ROOT) or torchrun's, and one rank alone without either.
+	// GCCL_WORLD_SIZE, GCCL_UNIQUE_ID or GCCL_ROOT) or torchrun's, and one rank alone without either, with a warning if mpirun or srun says
+	// that it started more.
 	Rank, Size int
 	// ID is where the ranks meet, the same on all of them: bootstrap.ID of a root that somebody serves. Zero: from
 	// the environment. One rank alone needs none.

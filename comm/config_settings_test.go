@@ -217,3 +217,32 @@ func TestNewTellsWhatItMakesOfTheConfiguration(t *testing.T) {
 	require.Contains(t, log.String(), "level=WARN msg=\"configuration: NCCL's variables that mean nothing to gccl: NCCL_NVLS_ENABLE\"")
 	require.Contains(t, log.String(), "gccl.toml:2)")
 }
+
+// What a launcher says of us is wrong, or says that we are not alone: then nobody has a rank yet, and the error claims none.
+func TestNumbered(t *testing.T) {
+	said := func(c Config, env map[string]string) (Config, string, error) {
+		var log bytes.Buffer
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c, _, err := c.numbered(func(name string) string { return env[name] })
+		return c, log.String(), err
+	}
+	c, log, err := said(Config{}, map[string]string{"GCCL_RANK": "0", "GCCL_WORLD_SIZE": "1", "SLURM_NTASKS": "2"})
+	require.NoError(t, err)
+	require.Empty(t, log)
+	require.Equal(t, 1, c.Size)
+	_, log, err = said(Config{}, map[string]string{"OMPI_COMM_WORLD_SIZE": "1"})
+	require.NoError(t, err)
+	require.Empty(t, log)
+	_, log, err = said(Config{Size: 1}, map[string]string{"OMPI_COMM_WORLD_SIZE": "2", "GCCL_RANK": "x"})
+	require.NoError(t, err)
+	require.Empty(t, log)
+	_, log, err = said(Config{}, map[string]string{"OMPI_COMM_WORLD_SIZE": "2"})
+	require.NoError(t, err)
+	require.Contains(t, log, "one rank alone, though a launcher started more")
+	require.Contains(t, log, "launched=2 variable=OMPI_COMM_WORLD_SIZE")
+
+	t.Setenv("GCCL_RANK", "2")
+	t.Setenv("GCCL_WORLD_SIZE", "2")
+	_, err = New(t.Context(), Config{})
+	require.EqualError(t, err, `comm: environment: GCCL_RANK="2": want a number from 0 to 1, as GCCL_WORLD_SIZE=2`)
+}

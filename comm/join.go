@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap"
@@ -21,17 +20,31 @@ type listenAt struct {
 	rails []topology.Rail // of data, that of addr first
 }
 
-// join finds out who we are and meets the other ranks. One rank alone has no session.
-func join(ctx context.Context, cfg Config) (bootstrap.Session, Config, listenAt, error) {
-	b := bootstrap.Config{Rank: cfg.Rank, World: cfg.Size, ID: cfg.ID, Ports: cfg.Ports, Version: fmt.Sprintf("gccl wire %d", wireVersion), Timeout: cfg.InitTimeout, Network: cfg.Network, Log: cfg.Logger}
-	if cfg.Size == 0 {
-		env, err := bootstrap.Environment(os.Getenv)
-		if err != nil {
-			return nil, cfg, listenAt{}, fmt.Errorf("comm: %w", err)
-		}
-		b.Rank, b.World, b.ID, b.Roots, b.Serve = env.Rank, env.World, env.ID, env.Roots, env.Serve
-		cfg.Rank, cfg.Size, cfg.ID = env.Rank, env.World, env.ID
+// numbered fills in who we are, and where the roots are, from the environment where Size is 0. It warns of a launcher that started others,
+// too, but told nobody how to meet.
+func (c Config) numbered(getenv func(string) string) (Config, bootstrap.Env, error) {
+	if c.Size > 0 {
+		return c, bootstrap.Env{}, nil
 	}
+	env, err := bootstrap.Environment(getenv)
+	if err != nil {
+		return c, env, fmt.Errorf("comm: %w", err)
+	}
+	if env.World == 0 {
+		// A variable that is none of ours may hold anything.
+		if n, name, err := bootstrap.PromisedWorld(getenv); err == nil && n > 1 {
+			c.Logger.Warn("one rank alone, though a launcher started more: start the ranks by torchrun or gccl run, or give each "+
+				"GCCL_RANK, GCCL_WORLD_SIZE and GCCL_ROOT; if it is meant to be alone, set Config.Size to 1", "launched", n, "variable", name)
+		}
+	}
+	c.Rank, c.Size, c.ID = env.Rank, env.World, env.ID
+	return c, env, nil
+}
+
+// join meets the other ranks, where env says if it says anything. One rank alone has no session.
+func join(ctx context.Context, cfg Config, env bootstrap.Env) (bootstrap.Session, Config, listenAt, error) {
+	b := bootstrap.Config{Rank: cfg.Rank, World: cfg.Size, ID: cfg.ID, Roots: env.Roots, Serve: env.Serve, Ports: cfg.Ports,
+		Version: fmt.Sprintf("gccl wire %d", wireVersion), Timeout: cfg.InitTimeout, Network: cfg.Network, Log: cfg.Logger}
 	if cfg.Size <= 1 {
 		return nil, cfg, listenAt{}, nil
 	}
