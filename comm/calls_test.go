@@ -1,9 +1,11 @@
 package comm_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -103,7 +105,10 @@ func TestTypedFunctions(t *testing.T) {
 func TestSendToSelf(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			comms := simulated(t, n, func(_ int, c *comm.Config) { c.CallTimeout = time.Minute })
+			var log bytes.Buffer
+			comms := simulated(t, n, func(_ int, c *comm.Config) {
+				c.CallTimeout, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil)) // which locks
+			})
 			each(n, func(r int) {
 				c := comms[r]
 				src, dst := fill(n*10, r), make([]int64, n*10)
@@ -125,6 +130,10 @@ func TestSendToSelf(t *testing.T) {
 			})
 			err := comm.Send(background, comms[0], make([]int64, 3), 0) // nobody receives
 			require.ErrorIs(t, err, comm.ErrTimeout)
+			require.ErrorContains(t, err, ", waiting for ranks [0]: ")
+			require.ErrorContains(t, err, "not matched in 1m0s: begin the receive and the send by Start, or in one Group")
+			require.Equal(t, 1, strings.Count(log.String(), `msg="a call waits"`), log.String())
+			require.Contains(t, log.String(), "for=10s ranks=[0]")
 		})
 	}
 }
@@ -142,9 +151,32 @@ func TestMismatchWithSelf(t *testing.T) {
 				var e *comm.Error
 				require.ErrorAs(t, err, &e)
 				require.Equal(t, []int{0}, e.Ranks)
+				require.ErrorContains(t, err, ", because of ranks [0]: ")
 			}
 		})
 	}
+}
+
+// After a mismatch all ranks' records say what the ranks found together, not only what each saw first: a message with another tag, or none.
+func TestRecordOfAMismatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comms := simulated(t, 3, func(int, *comm.Config) {})
+		each(3, func(r int) {
+			x := make([]int64, 8)
+			call := comm.Call{Kind: comm.KindAllReduce, Count: 8, DType: kernels.Int64, Src: kernels.MemOf(x), Dst: kernels.MemOf(x)}
+			if r == 1 {
+				call = comm.Call{Kind: comm.KindBroadcast, Count: 8, DType: kernels.Int64, Src: kernels.MemOf(x), Dst: kernels.MemOf(x)}
+			}
+			if err := comms[r].Do(background, call); !errors.Is(err, comm.ErrMismatch) {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+		for r, c := range comms {
+			rec := c.Record()
+			require.Equal(t, []int{1}, rec.Culprit, "rank %d", r)
+			require.Contains(t, rec.Failure, "rank 1 called broadcast of 8 int64", "rank %d", r)
+		}
+	})
 }
 
 // What is asked of a communicator after its end is refused and leaves nothing in the driver, which may be the process's.

@@ -10,7 +10,7 @@ import (
 
 // Do runs the call and returns when it is done: then Dst holds the result, and all memory is the caller's again. A bad
 // argument is an error that wraps ErrArgument, before anything is sent. Any other error is an *Error that wraps ErrAborted, and
-// the communicator can then only be closed. When ctx ends during the call the communicator is aborted on all ranks,
+// the communicator can then only be shrunk and closed. When ctx ends during the call the communicator is aborted on all ranks,
 // because they would no longer agree about what comes next; a ctx that has ended before is an error that changes nothing.
 func (c *Comm) Do(ctx context.Context, call Call) error { return c.do(ctx, &call) }
 

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrUnsupported: gccl, or this machine, cannot do that.
 	ErrUnsupported = errors.ErrUnsupported
-	// ErrAborted: the communicator failed, here or on another rank, and can only be closed; or it did not come to be.
+	// ErrAborted: the communicator failed, here or on another rank, and can only be shrunk and closed; or it did not come to be.
 	ErrAborted = errors.New("communicator aborted")
 	// ErrMismatch: the ranks called different collectives, or the same with different arguments.
 	ErrMismatch = transport.ErrMismatch
@@ -32,7 +32,7 @@ type Error struct {
 	Op      string        // "init", "split", "shrink", "grow", or "failed" of Comm.Err: then there is no Call
 	Call    Call          // what was asked for
 	Seq     uint64        // number of the call: of collectives from 1, or of messages with that peer in that direction
-	Ranks   []int         // the ranks it waited for, or that are to blame, if known
+	Ranks   []int         // the ranks that are to blame, if known: of ErrTimeout those that it waited for
 	Peer    string        // where they are
 	Elapsed time.Duration // since the call began, as far as it was waited for
 	Err     error
@@ -50,7 +50,11 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ", after %v", e.Elapsed.Round(time.Millisecond))
 	}
 	if len(e.Ranks) > 0 {
-		fmt.Fprintf(&b, ", waiting for ranks %v", e.Ranks)
+		why := "because of"
+		if errors.Is(e.Err, ErrTimeout) {
+			why = "waiting for"
+		}
+		fmt.Fprintf(&b, ", %s ranks %v", why, e.Ranks)
 	}
 	if e.Peer != "" {
 		fmt.Fprintf(&b, " (%s)", e.Peer)

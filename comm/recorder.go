@@ -23,7 +23,7 @@ type Record struct {
 	Size    int
 	Place   string // host and process
 	Time    time.Time
-	Failure string // why the communicator failed, if it did
+	Failure string // why the communicator failed, if it did: what the ranks found together, or as long as they look what this one saw
 	Culprit []int  // whom that names
 	Calls   []RecordedCall
 	Lanes   []RecordedLane
@@ -65,8 +65,12 @@ func (c *Comm) Record() Record {
 
 func (c *Comm) record(lanes []RecordedLane) Record {
 	r := Record{Comm: c.name(), Rank: c.rank, Size: c.Size(), Place: c.family.place(), Time: time.Now(), Lanes: lanes}
-	if err := c.reason(); err != nil {
-		r.Failure, r.Culprit = err.Error(), causeOf(err).ranks
+	err := c.reason()
+	if why := c.judgement.Load(); why != nil { // which says more than what we saw first
+		err = why
+	}
+	if err != nil {
+		r.Failure, r.Culprit = err.Error(), culprits(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

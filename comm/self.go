@@ -43,16 +43,26 @@ func (c *Comm) startSelf(r *run) bool {
 // waitSelf waits until r is matched. When ctx or the time for a call ends first, the communicator fails.
 func (r *run) waitSelf(ctx context.Context) error {
 	c := r.comm
-	late := time.NewTimer(c.family.cfg.CallTimeout)
+	const advice = "begin the receive and the send by Start, or in one Group"
+	limits := &c.family.cfg
+	warn, late := time.NewTimer(limits.WarnAfter), time.NewTimer(limits.CallTimeout)
+	defer warn.Stop()
 	defer late.Stop()
-	select {
-	case <-r.matched:
-		return nil
-	case <-c.broken:
-	case <-ctx.Done():
-		c.fail(context.Cause(ctx))
-	case <-late.C:
-		c.fail(&cause{class: "timeout", ranks: []int{c.rank}, text: fmt.Sprintf("%v (sequence %d) of rank %d with itself was not matched in %v", &r.call, r.seq, c.rank, c.family.cfg.CallTimeout), from: -1})
+	for {
+		select {
+		case <-r.matched:
+			return nil
+		case <-warn.C:
+			c.family.log.Warn("a call waits", "comm", c.name(), "call", r.call.String(), "seq", r.seq, "for", limits.WarnAfter, "ranks", []int{c.rank},
+				"because", "this rank has not made the other half of a message to itself: "+advice)
+			continue
+		case <-c.broken:
+		case <-ctx.Done():
+			c.fail(context.Cause(ctx))
+		case <-late.C:
+			text := fmt.Sprintf("%v (sequence %d) of rank %d with itself was not matched in %v: %s", &r.call, r.seq, c.rank, limits.CallTimeout, advice)
+			c.fail(&cause{class: "timeout", ranks: []int{c.rank}, text: text, from: -1})
+		}
+		return r.outcome()
 	}
-	return r.outcome()
 }

@@ -36,8 +36,8 @@ type health struct {
 	broken chan struct{}                  // closed when failed is set
 	wreck  atomic.Pointer[[]RecordedLane] // where the lanes stood then
 
-	judged    chan struct{} // closed by the watcher when it ends
-	judgement *cause        // set before: whose fault it was; nil: nobody's, or failed says it
+	judged    chan struct{}         // closed by the watcher when it ends
+	judgement atomic.Pointer[cause] // set before: whose fault it was; nil: nobody's, or failed says it
 
 	stuck    atomic.Pointer[stuck] // the call that was last seen to stand still
 	departed atomic.Int64          // when a rank was last found to have closed, in ns since 1970
@@ -72,8 +72,8 @@ func (c *Comm) reason() error {
 func (c *Comm) verdict() error {
 	if c.port != nil {
 		<-c.judged
-		if c.judgement != nil {
-			return c.judgement
+		if why := c.judgement.Load(); why != nil {
+			return why
 		}
 	}
 	return c.reason()
@@ -148,7 +148,7 @@ func (c *Comm) settle() {
 	said := *why // which others may be reading
 	said.ranks = culprits(why)
 	why = &said
-	c.judgement = why
+	c.judgement.Store(why)
 	c.session.Abort(wire{why})
 	c.failPorts()
 	c.dump()
@@ -235,11 +235,12 @@ func (c *Comm) left(r int) *cause {
 
 // heard takes another rank's word for what went wrong; but if we lack memory ourselves, only we can say how much.
 func (c *Comm) heard(n bootstrap.Notice) {
-	c.judgement = parseCause(n)
+	why := parseCause(n)
 	if own := c.reason(); errors.Is(own, transport.ErrSpace) {
-		c.judgement = causeOf(own)
+		why = causeOf(own)
 	}
-	c.fail(c.judgement)
+	c.judgement.Store(why)
+	c.fail(why)
 	c.failPorts()
 	c.dump()
 }

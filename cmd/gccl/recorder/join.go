@@ -46,6 +46,7 @@ type World struct {
 	Ranks   map[int]comm.Record // by rank; the newest where there are several
 	Missing []int               // ranks without a record
 	Blame   []int               // ranks that others wait for, while they themselves wait for nobody
+	Named   []int               // ranks that the failures name, in order
 	Circle  []int               // ranks that wait for each other, if there are such
 }
 
@@ -92,7 +93,10 @@ func (w *World) judge() {
 		for _, p := range w.waits(r) {
 			waitedFor[p] = true
 		}
+		w.Named = append(w.Named, w.Ranks[r].Culprit...)
 	}
+	slices.Sort(w.Named)
+	w.Named = slices.Compact(w.Named)
 	for r := range w.Size {
 		if waitedFor[r] && len(w.waits(r)) == 0 {
 			w.Blame = append(w.Blame, r)
@@ -160,5 +164,8 @@ func (w *World) Print(out io.Writer) {
 		fmt.Fprintf(out, "  ranks %v wait for each other in a circle\n", w.Circle)
 	default:
 		fmt.Fprintf(out, "  nobody waits\n")
+	}
+	if len(w.Named) > 0 && !slices.Equal(w.Named, w.Blame) {
+		fmt.Fprintf(out, "  the failures name ranks %v: begin there\n", w.Named)
 	}
 }

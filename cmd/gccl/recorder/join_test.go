@@ -20,6 +20,12 @@ func record(rank int, waits ...int) comm.Record {
 	return r
 }
 
+// failed is a record whose failure names a culprit.
+func failed(r comm.Record, culprit int) comm.Record {
+	r.Failure, r.Culprit = "mismatch", []int{culprit}
+	return r
+}
+
 func TestJoin(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -29,6 +35,8 @@ func TestJoin(t *testing.T) {
 		missing []int
 		says    string
 	}{
+		{"they disagree", []comm.Record{record(0, 1), failed(record(1, 0), 1), failed(record(2, 1), 1), record(3, 0)}, nil, []int{0, 1}, nil,
+			"the failures name ranks [1]: begin there"},
 		{"one is late", []comm.Record{record(0, 1), record(1, 2), record(2), record(3, 2, 1)}, []int{2}, nil, nil, "others wait for ranks [2]"},
 		{"one left no record", []comm.Record{record(0, 1), record(1, 3), record(2, 3)}, []int{3}, nil, []int{3}, "rank 3: no record"},
 		{"a circle", []comm.Record{record(0, 1), record(1, 2), record(2, 1), record(3, 0)}, nil, []int{1, 2}, nil, "wait for each other in a circle"},
