@@ -2,9 +2,11 @@ package topology
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -113,6 +115,10 @@ func TestParseTellsTheFormsApart(t *testing.T) {
 	g, err := Parse(bytes.NewReader(read(t, "testdata/topo-matrix/rtx5090x2-phb.txt")))
 	require.NoError(t, err)
 	require.Len(t, g.GPUs(), 2)
+	_, err = Parse(iotest.ErrReader(errors.New("is a directory")))
+	require.EqualError(t, err, "read topology: is a directory")
+	_, err = Parse(strings.NewReader(""))
+	require.ErrorContains(t, err, "the file is empty")
 	_, err = Parse(strings.NewReader(" \n"))
 	require.ErrorContains(t, err, "empty")
 	_, err = Parse(strings.NewReader(`{"nodes":[{"type":"GPU","parent":7}]}`))

@@ -13,8 +13,11 @@ func Parse(r io.Reader) (*Graph, error) {
 	b := bufio.NewReader(r)
 	for {
 		c, _, err := b.ReadRune()
-		if err != nil {
+		if err == io.EOF {
 			return nil, fmt.Errorf("read topology: the file is empty")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read topology: %w", err)
 		}
 		if c == '\ufeff' { // an editor's byte order mark
 			continue
