@@ -51,12 +51,14 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 		Example: `  gccl bench all_reduce -b 8 -e 64M -f 4
   gccl bench all_reduce -d all -o all -b 1M -e 1M --ranks 4 --transport tcp
   gccl bench alltoall -b 1K -e 1G -f 2 --json rows.jsonl`,
-		Args: func(_ *cobra.Command, args []string) (err error) {
+		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) != 1 {
-				return fmt.Errorf("%d kinds given; want one of %s", len(args), strings.Join(bench.Kinds(), ", "))
+				return fmt.Errorf("%d kinds given; want one of %s, %s", len(args), strings.Join(bench.Kinds(), ", "), alternatives(cmd))
 			}
-			f.cfg.Kind, err = bench.ParseKind(args[0])
-			return err
+			if f.cfg.Kind, err = bench.ParseKind(args[0]); err != nil {
+				return fmt.Errorf("%w, %s", err, alternatives(cmd))
+			}
+			return nil
 		},
 		ValidArgs: bench.Kinds(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,6 +102,15 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	return c
+}
+
+// alternatives are what the command measures besides the kinds.
+func alternatives(cmd *cobra.Command) string {
+	var names []string
+	for _, link := range cmd.Commands() {
+		names = append(names, link.Name())
+	}
+	return "or of one connection " + strings.Join(names, ", ")
 }
 
 func (f *benchFlags) setTransport(s string) error {

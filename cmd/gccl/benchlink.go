@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,16 +45,23 @@ func benchLinks() (all []*cobra.Command) {
 		if !c.kind.Latency() {
 			size = 64 << 10
 		}
+		transports, message, over := []string{verbs.Name, "tcp"}, " -s 64K", " --transport tcp"
+		if c.kind.OneSided() {
+			transports, over = transports[:1], ""
+		}
+		if c.kind == bench.AtomicLat {
+			message = ""
+		}
 		var transport string
 		depth, gpu := 0, -1
 		cmd := &cobra.Command{
-			Use: c.name + " [flags]", Short: c.short, Args: cobra.NoArgs,
+			Use: c.name + " [flags]", Short: c.short, Args: flagsOnly(""),
 			Long: c.short + `.
 
 It starts two ranks on this machine, or runs as one of two where a launcher has set its environment (gccl run, torchrun), and moves
 messages over a connection of the transport alone. The flags and the columns are perftest's; MB is 2^20 bytes. The settings that
 gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
-			Example: "  gccl bench " + c.name + " -s 64K -n 1000\n  gccl run -n 2 -- gccl bench " + c.name + " --transport tcp",
+			Example: "  gccl bench " + c.name + message + " -n 1000\n  gccl run -n 2 -- gccl bench " + c.name + over,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if err := linkFlags(cmd.Flags(), transport, depth); err != nil {
 					return usageError{err}
@@ -86,12 +95,15 @@ gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
 			flags.Var(intFlag(&gpu, -1, "-1"), "use_cuda", "verbs: the GPU whose memory is used, by CUDA's ordinal; -1: the host's is")
 		}
 		flags.Var(newFlag("name", "verbs", func(s string) error {
-			if s != verbs.Name && s != "tcp" {
-				return errors.New("want verbs or tcp")
+			switch {
+			case s == "tcp" && c.kind.OneSided():
+				return errors.New("want verbs: tcp has no one-sided operations")
+			case !slices.Contains(transports, s):
+				return fmt.Errorf("want %s", strings.Join(transports, " or "))
 			}
 			transport = s
 			return nil
-		}), "transport", "verbs or tcp")
+		}), "transport", strings.Join(transports, " or "))
 		all = append(all, cmd)
 	}
 	return all

@@ -30,7 +30,7 @@ something to gccl, ~/.nccl.conf (or NCCL_CONF_FILE), /etc/nccl.conf. A program's
 A mistake in what was said to gccl is an error (status 2) that names file and line, or the variable. What was said to NCCL never is.`,
 		Example: `  gccl config
   gccl config --file gccl.toml --json`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly("--file"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from := settings.Process()
 			from.File = file

@@ -39,14 +39,15 @@ and the way between them and the network, each with why it matters and the comma
 Exit status: 0, 1 if something is "fail", 2 if the command line or the settings make no sense. It changes nothing and needs no rights;
 some things only root may read.
 
-Settings count as gccl config prints them: GCCL_SOCKET_IFNAME, GCCL_RDMA_DEVICE, GCCL_GID_INDEX, GCCL_QP_COUNT, GCCL_PORT_RANGE.
+Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
+GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT.
 
 --plan N adds up what a rank of a job of N takes when it talks to all others, and compares that with the limits.`,
 		Example: `  gccl doctor
   gccl doctor --json > $(hostname).json
   gccl doctor --against otherhost.json
   gccl doctor --plan 1024`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly("--against"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from := settings.Process()
 			from.File = file
@@ -57,9 +58,6 @@ Settings count as gccl config prints them: GCCL_SOCKET_IFNAME, GCCL_RDMA_DEVICE,
 			wants, err := doctorWants(set)
 			if err != nil {
 				return usageError{err}
-			}
-			if plan := cmd.Flags().Changed("plan"); plan && world < 1 || world > doctor.MaxWorld {
-				return usageError{fmt.Errorf("--plan %d; want a number of ranks from 1 to %d", world, doctor.MaxWorld)}
 			}
 			theirs, err := readReport(against)
 			if err != nil {
@@ -100,7 +98,7 @@ Settings count as gccl config prints them: GCCL_SOCKET_IFNAME, GCCL_RDMA_DEVICE,
 	f.BoolVar(&all, "all", false, "print also what is ok")
 	f.StringVar(&root, "root", "", "look below this `folder`, a copy of another host's /sys, /proc and /dev with its symbolic links, instead of /")
 	f.StringVar(&against, "against", "", "compare with another host: the `file` has its gccl doctor --json")
-	f.IntVar(&world, "plan", 0, "estimate what a job of so many `ranks` takes")
+	f.Var(countFlag(&world, "ranks", doctor.MaxWorld), "plan", "estimate what a job of so many `ranks` takes")
 	f.StringVar(&file, "file", "", "the configuration `file` (default: what GCCL_CONFIG names)")
 	return c
 }

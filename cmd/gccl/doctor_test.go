@@ -132,13 +132,14 @@ func TestDoctorUsage(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.json")
 	require.NoError(t, os.WriteFile(empty, []byte("{}"), 0o600))
 	for says, args := range map[string][]string{
-		"--plan -1; want a number of ranks":     {"doctor", "--plan", "-1"},
-		"--plan 0; want a number of ranks":      {"doctor", "--plan", "0"},
-		"want the output of gccl doctor --json": {"doctor", "--against", empty},
-		"--against /nonexistent":                {"doctor", "--against", "/nonexistent"},
-		"no such file or directory":             {"doctor", "--root", filepath.Join(t.TempDir(), "none")},
-		"unknown command":                       {"doctor", "x"},
-		"unknown flag":                          {"doctor", "--jason"},
+		`"-1" for "--plan" flag: want a number of ranks from 1 to 16777216`:    {"doctor", "--plan", "-1"},
+		`"0" for "--plan" flag: want a number of ranks`:                        {"doctor", "--plan", "0"},
+		`"many" for "--plan" flag: want a number of ranks`:                     {"doctor", "--plan", "many"},
+		`unexpected argument "other.json"; did you mean --against other.json?`: {"doctor", "other.json"},
+		"want the output of gccl doctor --json":                                {"doctor", "--against", empty},
+		"--against /nonexistent":                                               {"doctor", "--against", "/nonexistent"},
+		"no such file or directory":                                            {"doctor", "--root", filepath.Join(t.TempDir(), "none")},
+		"unknown flag":                                                         {"doctor", "--jason"},
 	} {
 		out := command(t, nil, args...)
 		require.Equal(t, 2, out.code, args)

@@ -54,6 +54,18 @@ func intFlag(to *int, low int, text string) *flagValue {
 	})
 }
 
+// countFlag takes a number of things from 1 to most; it has no default.
+func countFlag(to *int, things string, most int) *flagValue {
+	return &flagValue{kind: "int", parse: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > most {
+			return fmt.Errorf("want a number of %s from 1 to %d", things, most)
+		}
+		*to = n
+		return nil
+	}}
+}
+
 // listFlag takes "all" or names between commas.
 func listFlag[T any](to *[]T, kind, text string, all []T, parse func(string) (T, error)) *flagValue {
 	return newFlag(kind, text, func(s string) error {

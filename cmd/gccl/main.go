@@ -26,6 +26,16 @@ func main() { os.Exit(gccl(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // gccl runs a command line and returns the exit status.
 func gccl(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	return status(cmd, err, stderr)
+}
+
+// newRoot returns gccl with all its commands.
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "gccl",
 		Short:         "Measure, check and start jobs of gccl",
@@ -33,7 +43,7 @@ func gccl(args []string, stdout, stderr io.Writer) int {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q; want bench, run, topo, doctor, config, recorder or version", args[0])
+				return unknownCommand(args[0])
 			}
 			return nil
 		},
@@ -41,12 +51,34 @@ func gccl(args []string, stdout, stderr io.Writer) int {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(benchCommand(), runCommand(), topoCommand(), doctorCommand(), configCommand(), recorderCommand(), versionCommand())
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			if about, _, err := root.Find(args); len(args) > 0 && (err != nil || about == root) {
+				return unknownCommand(args[0])
+			}
+			return nil
+		}
+	}
 	markUsage(root)
-	cmd, err := root.ExecuteC()
-	return status(cmd, err, stderr)
+	return root
+}
+
+func unknownCommand(name string) error {
+	return fmt.Errorf("unknown command %q; want bench, run, topo, doctor, config, recorder or version", name)
+}
+
+// flagsOnly refuses arguments. File is the flag that names a file, where there is one: an argument was most likely meant for it.
+func flagsOnly(file string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return nil
+		case file == "":
+			return fmt.Errorf("unexpected argument %q; want none", args[0])
+		}
+		return fmt.Errorf("unexpected argument %q; did you mean %s %s?", args[0], file, args[0])
+	}
 }
 
 // usageError is an error in what the user typed or set.
@@ -101,7 +133,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
-		Args:  cobra.NoArgs,
+		Args:  flagsOnly(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, revision := "(devel)", ""
 			if info, ok := debug.ReadBuildInfo(); ok {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/cmd/gccl/bench"
@@ -242,9 +243,19 @@ func TestUsage(t *testing.T) {
 		{"bench all_reduce -g 8", "unknown shorthand flag: 'g'"},
 		{"bench sendrecv --ranks 1", "needs at least 2 ranks"},
 		{"run", "no program to run"},
-		{"run -- ls", "-n 0; want 1 to 4096"},
-		{"run -n x -- ls", `"x"`},
-		{"run -n 2 --grace 0s -- ls", "--grace 0s"},
+		{"bench", "barrier, or of one connection atomic_lat, read_bw, send_lat, write_bw, write_lat"},
+		{"bench write_bandwidth", "barrier, or of one connection atomic_lat"},
+		{"run -- ls", "no -n; want: gccl run -n N -- PROGRAM [ARGS], with 1 to 4096 ranks"},
+		{"run -n x -- ls", `invalid argument "x" for "-n, --ranks" flag: want a number of ranks from 1 to 4096`},
+		{"run -n 0 -- ls", "want a number of ranks from 1 to 4096"},
+		{"run -n 4097 -- ls", "want a number of ranks from 1 to 4096"},
+		{"run -n 2 --grace 0s -- ls", `invalid argument "0s" for "--grace" flag: want a duration above 0, such as 5s`},
+		{"run -n 2 --grace 5 -- ls", "want a duration above 0, such as 5s"},
+		{"version of", `unexpected argument "of"; want none`},
+		{"config gccl.toml", `unexpected argument "gccl.toml"; did you mean --file gccl.toml?`},
+		{"topo host.xml", `unexpected argument "host.xml"; did you mean --load host.xml?`},
+		{"bench write_lat 64K", `unexpected argument "64K"; want none`},
+		{"help walk", `unknown command "walk"; want bench, run`},
 		{"walk", `unknown command "walk"; want bench, run`},
 	} {
 		out := command(t, nil, strings.Fields(c.args)...)
@@ -262,6 +273,39 @@ func TestUsage(t *testing.T) {
 	out := command(t, []string{"PMI_SIZE=many"}, "bench", "all_reduce", "--device", "cuda")
 	require.Equal(t, 2, out.code)
 	require.Contains(t, out.stderr, "PMI_SIZE")
+}
+
+// TestExamples: the command lines that help shows are ones that the commands take.
+func TestExamples(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Example) {
+			for _, words := range commandLines(line) {
+				cmd, rest, err := newRoot().Find(words)
+				require.NoError(t, err, line)
+				require.NotEqual(t, "gccl", cmd.Name(), line)
+				require.NoError(t, cmd.ParseFlags(rest), line)
+				require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot())
+}
+
+// commandLines are the arguments that a line of a shell gives to gccl, and to the gccl that this starts.
+func commandLines(line string) (all [][]string) {
+	for _, part := range strings.Split(line, "&&") {
+		part, _, _ = strings.Cut(part, ">")
+		for words := strings.Fields(part); len(words) > 0; words = words[1:] {
+			if words[0] == "gccl" {
+				all = append(all, words[1:])
+			}
+		}
+	}
+	return all
 }
 
 func TestTooMuchMemoryIsAnError(t *testing.T) {

@@ -50,11 +50,8 @@ the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if ranks < 1 || ranks > launch.MaxRanks {
-				return usageError{fmt.Errorf("-n %d; want 1 to %d ranks", ranks, launch.MaxRanks)}
-			}
-			if grace <= 0 {
-				return usageError{fmt.Errorf("--grace %v; want a duration above 0, such as 5s", grace)}
+			if ranks == 0 {
+				return usageError{fmt.Errorf("no -n; want: gccl run -n N -- PROGRAM [ARGS], with 1 to %d ranks", launch.MaxRanks)}
 			}
 			var cpus [][]int
 			if pin {
@@ -77,8 +74,13 @@ the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was
 			return notRun(cmd, err)
 		},
 	}
-	c.Flags().IntVarP(&ranks, "ranks", "n", 0, "ranks to start (required)")
-	c.Flags().DurationVar(&grace, "grace", launch.DefaultGrace, "time between SIGTERM and SIGKILL when ranks are stopped")
+	c.Flags().VarP(countFlag(&ranks, "ranks", launch.MaxRanks), "ranks", "n", "ranks to start (required)")
+	c.Flags().Var(newFlag("duration", launch.DefaultGrace.String(), func(s string) (err error) {
+		if grace, err = time.ParseDuration(s); err != nil || grace <= 0 {
+			return errors.New("want a duration above 0, such as 5s")
+		}
+		return nil
+	}), "grace", "time between SIGTERM and SIGKILL when ranks are stopped")
 	c.Flags().BoolVar(&pin, "pin", false, "bind each rank to CPUs of its own")
 	c.Flags().SetInterspersed(false) // what comes after the program's name is the program's
 	return c

@@ -31,7 +31,7 @@ GPUs reach each other, each GPU's network port and CPUs, each RDMA port's GID, a
   gccl topo --format xml > host.xml
   gccl topo --load host.xml --format html > host.html
   nvidia-smi topo -m > host.txt && gccl topo --load host.txt`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly("--load"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := topo.Formats()[format]
 			if !ok {

@@ -34,7 +34,7 @@ func TestTopo(t *testing.T) {
 	for says, args := range map[string][]string{
 		`--format "pdf"; want one of html, json, matrix, svg, text, xml`: {"topo", "--format", "pdf"},
 		"either discovered or loaded":                                    {"topo", "--root", "/", "--load", matrix},
-		"unknown command":                                                {"topo", "x"},
+		"unexpected argument":                                            {"topo", "x"},
 	} {
 		out = command(t, nil, args...)
 		require.Equal(t, 2, out.code, args)
