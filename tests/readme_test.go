@@ -15,6 +15,12 @@ import (
 func TestReadmeExample(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
+	module, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	_, version, _ := strings.Cut(string(module), "\ngo ")
+	version, _, _ = strings.Cut(version, "\n")
+	require.Contains(t, string(readme), "needs Go "+version+" and Linux")
+
 	_, rest, ok := strings.Cut(string(readme), "```go\n")
 	require.True(t, ok)
 	block, _, ok := strings.Cut(rest, "```")

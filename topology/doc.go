@@ -24,9 +24,9 @@
 //
 // # What it promises and what it asks
 //
-// Only Interfaces and Discover look at the machine, and neither changes it or needs rights. What can't be read, and input that
-// makes no sense, is never a crash or a guess: it is unknown with a reason, or an error that says where. A Graph must not be changed
-// while others read it.
+// Only Interfaces, and below the root that they are given Discover, ReadMemory and ReadText, look at the machine; none changes it or needs
+// rights. What can't be read, and input that makes no sense, is never a crash or a guess: it is unknown with a reason, or an error that
+// says where. A Graph must not be changed while others read it.
 //
 //	host := topology.Discover(os.DirFS("/"), topology.Unknown[[]topology.GPUFacts]("NVML was not asked"))
 //	graph := host.Graph()

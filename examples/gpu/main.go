@@ -1,4 +1,6 @@
-// Two ranks, goroutines of this process, sum on GPU 0.
+// Command gpu adds up a vector over two ranks, goroutines of this process, on GPU 0.
+//
+//	go run ./examples/gpu
 package main
 
 import (
