@@ -44,7 +44,7 @@ var plants = []plant{
 	{"who failed tells nobody", "comm/watch.go",
 		"	c.session.Abort(wire{why})\n	c.failPorts()\n	c.dump()\n}\n\n// whoLeft", "	c.failPorts()\n	c.dump()\n}\n\n// whoLeft"},
 	{"word of a failure ends no call", "comm/watch.go",
-		"	c.fail(c.judgement)\n	c.failPorts()", "	c.fail(c.judgement)"},
+		"	c.fail(why)\n	c.failPorts()", "	c.fail(why)"},
 	{"message numbers are not looked at", "transport/mem/stream.go",
 		`if d.number != s.received {`, `if d.number > s.received+1<<40 {`},
 	{"a truncated message is taken for whole", "transport/mem/stream.go",
