@@ -12,6 +12,7 @@ import (
 // Way says where a call goes: what links do not take goes by host memory, and calls on host memory have no way of this sort.
 func TestDeviceLinksWay(t *testing.T) {
 	const n = 100
+	t.Setenv("GCCL_TEST_LINKED", "") // which would link those that are to be apart
 	fused := newDeviceWorld(t, 2, 4*n, nil)
 	require.Equal(t, comm.WayFused, fused.comms[0].Way(fused.call(0, n)))
 	proxied := apartWorld(t, 2, 4*n, nil)

@@ -100,7 +100,8 @@ func (l *links) open(i int, half, bytes int64) (err error) {
 		return err
 	}
 	if l.words.Host == nil {
-		if l.words, err = d.AllocPinned(4096); err != nil {
+		// … up to where the report behind the last would be
+		if l.words, err = d.AllocPinned(postReportAt + cuda.ReportOfMessages(cuda.MaxSites, true)); err != nil {
 			return err
 		}
 		clear(unsafe.Slice((*byte)(l.words.Host), l.words.Bytes))

@@ -11,12 +11,12 @@ type Messages struct {
 }
 
 const (
-	messageLines  = 512
-	messageDepth  = 4
+	messageLines  = 256
+	messageDepth  = 16
 	messageRing   = messageLines * messageDepth * groupBytes
 	messageRings  = 64 << 10 // where they begin in a site's memory
-	messageBlocks = 32       // so that there is room beside exchanges: a warp for each line of a direction
-	messagesTold  = 8
+	messageBlocks = 32       // so that there is room beside exchanges: a warp for each line of two directions
+	messagesTold  = 32
 )
 
 type messageArgs struct{ at, bytes, what uint64 }

@@ -96,10 +96,10 @@ struct Bulk {
 
 enum {
 	MAX_MESSAGES = 158,
-	MESSAGE_LINES = 512, // of a direction's FIFO
-	MESSAGE_DEPTH = 4,   // groups of a line: a power of 2
+	MESSAGE_LINES = 256, // of a direction's FIFO: a warp for each where a launch has two directions
+	MESSAGE_DEPTH = 16,  // groups of a line: a power of 2. Measured: 8 move long messages at two thirds of the speed, 32 at four fifths
 	MESSAGE_RING = MESSAGE_LINES * MESSAGE_DEPTH * GROUP_BYTES,
-	MESSAGES_TOLD = 8,   // more than a sender can be ahead of who takes: MESSAGE_DEPTH, for all have a group of the first line
+	MESSAGES_TOLD = 32,  // more than a sender can be ahead of who takes: MESSAGE_DEPTH, for all have a group of the first line
 
 	// The layout of a site's memory for messages, in bytes. Words are of 4 bytes; where a table has a site, it is the other one.
 	SENT_AT = 0,                                              // [MAX_SITES][MESSAGE_LINES]: groups stored for it, ours

@@ -51,7 +51,7 @@ func TestWireMirrorsC(t *testing.T) {
 	require.EqualValues(t, 16, unsafe.Sizeof(copyArgs{}))
 	require.EqualValues(t, 12, unsafe.Sizeof(directionArgs{}))
 	require.EqualValues(t, 24, unsafe.Sizeof(messageArgs{}))
-	require.EqualValues(t, 80, unsafe.Sizeof(MessageReport{}))
+	require.EqualValues(t, 272, unsafe.Sizeof(MessageReport{}))
 	for _, size := range []uintptr{unsafe.Sizeof(lines), unsafe.Sizeof(push), unsafe.Sizeof(bulk), unsafe.Sizeof(messages)} {
 		require.EqualValues(t, 4096, size)
 	}
