@@ -37,9 +37,14 @@ func (k Kind) String() string {
 // pointToPoint reports whether the kind is Send or Recv.
 func (k Kind) pointToPoint() bool { return k == KindSend || k == KindRecv }
 
+// combines reports whether the kind combines the ranks' numbers, by RedOp.
+func (k Kind) combines() bool {
+	return !k.pointToPoint() && collective.Kind(k).Reduces() && k != KindBarrier
+}
+
 // Call is one operation asked for: plain data. All ranks of Comm must ask for the same
-// collectives in the same order, with equal Kind, Count, DType, RedOp, Root and Algorithm, all or none with a Factor;
-// a Send on one rank needs a Recv on its peer, in the same order between the two.
+// collectives in the same order, with equal Kind, Count, DType, Root and Algorithm, of AllReduce, ReduceScatter and Reduce RedOp,
+// all or none with a Factor; a Send on one rank needs a Recv on its peer, in the same order between the two.
 //
 // Count is in elements of one block:
 //
@@ -98,6 +103,14 @@ type Call struct {
 	whole int // Count of the call on GPU memory that this is a proxy's piece of; 0: none
 }
 
+// redop is RedOp where it counts, and zero where it does not.
+func (c *Call) redop() kernels.RedOp {
+	if c.Kind.combines() {
+		return c.RedOp
+	}
+	return 0
+}
+
 func (c *Call) String() string {
 	s := fmt.Sprintf("%v of %d %v", c.Kind, c.Count, c.DType)
 	switch {
@@ -106,7 +119,7 @@ func (c *Call) String() string {
 	case collective.Kind(c.Kind).Rooted():
 		s = fmt.Sprintf("%s (root %d)", s, c.Root)
 	}
-	if collective.Kind(c.Kind).Reduces() && c.Kind != KindBarrier {
+	if c.Kind.combines() {
 		s += " " + c.RedOp.String()
 	}
 	if c.Factor.Set {

@@ -356,6 +356,26 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
+// The reduction that a call names counts where numbers are combined and nowhere else: ranks may differ in it.
+func TestRedOpOfKindsThatCombineNothing(t *testing.T) {
+	for _, kind := range []comm.Kind{comm.KindAllGather, comm.KindBroadcast, comm.KindAllToAll, comm.KindBarrier} {
+		synctest.Test(t, func(t *testing.T) {
+			comms := simulated(t, 3, nil)
+			each(3, func(r int) {
+				call := comm.Call{Kind: kind, DType: kernels.Int64, Src: kernels.MemOf(make([]int64, 24)), Dst: kernels.MemOf(make([]int64, 24)), Count: 8, RedOp: kernels.RedOp(r)}
+				if kind == comm.KindBarrier {
+					call.Count = 0
+				}
+				for range 3 { // by the way of a first call, and of calls like one before
+					if err := comms[r].Do(background, call); err != nil {
+						t.Errorf("%v: rank %d: %v", kind, r, err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Abort ends everybody's calls with the reason.
 func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

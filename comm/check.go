@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
 )
 
@@ -24,7 +23,7 @@ func (c *Comm) checkShape(call *Call) error {
 		return argument("%v has no root, but Root is %d", call.Kind, call.Root)
 	case !call.RedOp.Valid():
 		return argument("unknown reduction %d", call.RedOp)
-	case call.Factor.Set && (call.Kind.pointToPoint() || !collective.Kind(call.Kind).Reduces() || call.Kind == KindBarrier || call.RedOp != kernels.Sum || !call.DType.IsFloat()):
+	case call.Factor.Set && (!call.Kind.combines() || call.RedOp != kernels.Sum || !call.DType.IsFloat()):
 		return argument("%v: a factor goes with a sum of floating-point numbers alone", call)
 	}
 	return nil

@@ -197,7 +197,7 @@ func (c *Comm) importParts(ctx context.Context, p *gpu.Part, all []partOffer) st
 
 // onGPU is the call as package gpu has it. The communicator has checked it.
 func (c *Call) onGPU(src, dst int64) gpu.Call {
-	g := gpu.Call{Kind: collective.Kind(c.Kind), DType: c.DType, RedOp: c.RedOp, Count: c.Count, Root: c.Root, Algorithm: c.Algorithm, Factor: c.Factor, Stream: c.Stream}
+	g := gpu.Call{Kind: collective.Kind(c.Kind), DType: c.DType, RedOp: c.redop(), Count: c.Count, Root: c.Root, Algorithm: c.Algorithm, Factor: c.Factor, Stream: c.Stream}
 	if src > 0 {
 		g.Src = c.Src.Ptr
 	}

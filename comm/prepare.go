@@ -17,7 +17,7 @@ import (
 type signature struct {
 	kind      Kind
 	dtype     kernels.DType
-	redop     kernels.RedOp
+	redop     kernels.RedOp // of kinds that combine numbers; else zero, as what a call says counts for nothing
 	inPlace   bool
 	count     int
 	root      int
@@ -27,7 +27,7 @@ type signature struct {
 }
 
 func (c *Call) signature(inPlace bool) signature {
-	return signature{c.Kind, c.DType, c.RedOp, inPlace, c.Count, c.Root, c.Algorithm, c.Factor.Set, c.whole}
+	return signature{c.Kind, c.DType, c.redop(), inPlace, c.Count, c.Root, c.Algorithm, c.Factor.Set, c.whole}
 }
 
 // prepared is a signature made ready: what Do needs beside the memory. It is immutable.

@@ -62,7 +62,7 @@ func (r *run) same(call *Call) bool {
 
 // again reports whether a call is as one before was, and right: so are most, and they need no more checks.
 func (c *Comm) again(p *prepared, call *Call) bool {
-	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.RedOp || p.root != call.Root ||
+	if p.kind != call.Kind || p.count != call.Count || p.dtype != call.DType || p.redop != call.redop() || p.root != call.Root ||
 		p.signature.algorithm != call.Algorithm || p.scaled != call.Factor.Set || p.whole != call.whole || call.Factor.At != nil || call.Comm != nil && call.Comm != c ||
 		call.Src.Bytes < p.src || call.Dst.Bytes < p.dst || !call.Src.Device.IsHost() || !call.Dst.Device.IsHost() {
 		return false

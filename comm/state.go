@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
 )
 
@@ -34,11 +33,7 @@ func (a agreed) String() string {
 }
 
 func (p *prepared) agreed() agreed {
-	a := agreed{Kind: p.kind, DType: p.dtype, Count: p.count, Root: p.root, Algorithm: p.algorithm, Scaled: p.scaled, Whole: p.whole}
-	if collective.Kind(p.kind).Reduces() {
-		a.RedOp = p.redop
-	}
-	return a
+	return agreed{p.kind, p.dtype, p.redop, p.count, p.root, p.algorithm, p.scaled, p.whole}
 }
 
 // entry is a call that was begun, in a ring of the last ones.
