@@ -179,6 +179,25 @@ func TestRecordOfAMismatch(t *testing.T) {
 	})
 }
 
+// A receive that nobody sends to is called one wherever it is spoken of, with the peer that it is from.
+func TestReceiveIsCalledOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const call = "recv of 5 int64 (peer 2)"
+		var log bytes.Buffer
+		c := simulated(t, 3, func(_ int, c *comm.Config) {
+			c.CallTimeout, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil))
+		})[0]
+		err := comm.Recv(background, c, make([]int64, 5), 2)
+		require.ErrorIs(t, err, comm.ErrTimeout)
+		require.ErrorContains(t, err, call+" (sequence 1) of rank 0 waited 1m0s for ranks [2]: rank 2 has not called send number 1 with us")
+		require.Contains(t, log.String(), `call="`+call+`"`)
+		rec := c.Record()
+		require.Equal(t, []comm.RecordedCall{{Seq: 1, Call: call, Peer: 2}}, rec.Calls)
+		require.Len(t, rec.Lanes, 1)
+		require.Equal(t, call, rec.Lanes[0].Call)
+	})
+}
+
 // What is asked of a communicator after its end is refused and leaves nothing in the driver, which may be the process's.
 func TestCallsAfterCloseLeaveNothing(t *testing.T) {
 	d := engine.NewDriver()

@@ -18,6 +18,14 @@ type stuck struct {
 	since time.Duration // how long it has not been done
 }
 
+func (k *stuck) String() string {
+	peer := -1
+	if k.lane >= 0 {
+		peer = k.peers[0]
+	}
+	return k.call.with(k.lane, peer)
+}
+
 // testimony is what came of asking a rank.
 type testimony struct {
 	state *rankState

@@ -74,19 +74,19 @@ func (c *Comm) record(lanes []RecordedLane) Record {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.Calls = recorded(r.Calls, c.recent[:], c.seq, -1)
+	r.Calls = recorded(r.Calls, c.recent[:], c.seq, -1, -1)
 	for peer, p := range c.pairs {
 		for lane := range p.recent {
-			r.Calls = recorded(r.Calls, p.recent[lane][:], p.seq[lane], peer)
+			r.Calls = recorded(r.Calls, p.recent[lane][:], p.seq[lane], lane, peer)
 		}
 	}
 	return r
 }
 
-func recorded(out []RecordedCall, recent []entry, last uint64, peer int) []RecordedCall {
+func recorded(out []RecordedCall, recent []entry, last uint64, lane, peer int) []RecordedCall {
 	for i := range uint64(remembered) {
 		if e := recent[(last+1+i)%remembered]; e.call != nil {
-			out = append(out, RecordedCall{e.seq, e.call.agreed().String(), peer, e.done()})
+			out = append(out, RecordedCall{e.seq, e.call.agreed().with(lane, peer), peer, e.done()})
 		}
 	}
 	return out
@@ -107,7 +107,7 @@ func (c *Comm) lanes() []RecordedLane {
 					l.Waits = peer
 				}
 			}
-			out = append(out, RecordedLane{l, r.seq, r.prepared.agreed().String(), peer})
+			out = append(out, RecordedLane{l, r.seq, r.prepared.agreed().with(r.lane, peer), peer})
 		}
 	}
 	add(c.port, -1)

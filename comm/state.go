@@ -32,6 +32,14 @@ func (a agreed) String() string {
 	return s
 }
 
+// with is String, but of a message says which end of it the call is, and with whom; lane is -1 of a collective.
+func (a agreed) with(lane, peer int) string {
+	if lane < 0 {
+		return a.String()
+	}
+	return fmt.Sprintf("%s of %d %v (peer %d)", [2]string{sending: "send", receiving: "recv"}[lane], a.Count, a.DType, peer)
+}
+
 func (p *prepared) agreed() agreed {
 	return agreed{p.kind, p.dtype, p.redop, p.count, p.root, p.algorithm, p.scaled, p.whole}
 }
@@ -175,7 +183,7 @@ func (c *Comm) elsewhere() []string {
 			continue
 		}
 		if k := o.stuck.Load(); k != nil && !o.over(k) {
-			out = append(out, fmt.Sprintf("%v, sequence %d, of communicator %s, waiting for ranks %v", k.call, k.seq, o.name(), k.peers))
+			out = append(out, fmt.Sprintf("%v, sequence %d, of communicator %s, waiting for ranks %v", k, k.seq, o.name(), k.peers))
 		}
 	}
 	return out

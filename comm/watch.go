@@ -311,7 +311,7 @@ func (c *Comm) investigate() {
 		c.found.again = time.After(patience / 2)
 	}
 	c.found.seq, c.found.call, c.found.finding = k.seq, k.call, f
-	what := fmt.Sprintf("%v (sequence %d) of rank %d waited %v for ranks %v", k.call, k.seq, c.rank, k.since.Round(time.Millisecond), f.ranks)
+	what := fmt.Sprintf("%v (sequence %d) of rank %d waited %v for ranks %v", k, k.seq, c.rank, k.since.Round(time.Millisecond), f.ranks)
 	switch {
 	case f.class == "mismatch" && k.lane < 0:
 		c.fail(c.jury(k.seq, &cause{class: f.class, ranks: f.ranks, text: f.text, from: -1}))
@@ -326,7 +326,7 @@ func (c *Comm) investigate() {
 	case k.since >= limits.CallTimeout:
 		c.fail(&cause{class: "timeout", ranks: f.ranks, text: what + ": " + f.text, from: -1})
 	case k.since >= limits.WarnAfter:
-		c.family.log.Warn("a call waits", "comm", c.name(), "call", k.call.String(), "seq", k.seq, "for", k.since.Round(time.Millisecond), "ranks", f.ranks, "because", f.text)
+		c.family.log.Warn("a call waits", "comm", c.name(), "call", k.String(), "seq", k.seq, "for", k.since.Round(time.Millisecond), "ranks", f.ranks, "because", f.text)
 	}
 }
 
