@@ -189,6 +189,8 @@ func TestHostsAreChecked(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Build(Shape{Kind: AllReduce, Ranks: 4, Hosts: hosts}, 0, "tree")
 	require.ErrorContains(t, err, "hosts of 5 ranks, want 4")
+	_, err = Build(Shape{Kind: AllReduce, Ranks: 4, Hosts: &Hosts{}}, 0, "tree")
+	require.ErrorContains(t, err, "hosts of 0 ranks, want 4")
 	s := Shape{Kind: AllReduce, Ranks: 5, Hosts: hosts}
 	require.NoError(t, s.Check())
 	require.Equal(t, []int{0, 0, 1, 1, 1}, []int{s.HostOf(0), s.HostOf(1), s.HostOf(2), s.HostOf(3), s.HostOf(4)})

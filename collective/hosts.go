@@ -22,7 +22,12 @@ func NewHosts(sizes ...int) (*Hosts, error) {
 	return h, nil
 }
 
-func (h *Hosts) ranks() int { return h.first[len(h.first)-1] }
+func (h *Hosts) ranks() int {
+	if len(h.first) == 0 { // the zero value
+		return 0
+	}
+	return h.first[len(h.first)-1]
+}
 
 // String lists the sizes in order, as "8×16 4": sixteen hosts of 8 ranks, then one of 4. Hosts with equal strings have equal ranks.
 func (h *Hosts) String() string {

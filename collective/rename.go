@@ -10,8 +10,11 @@ import (
 // along the order that names lists, and every block still belongs to the rank that it belongs to. If all ranks' schedules pass
 // Verify, so do their renamed ones, but sums are in the order of the old numbers.
 //
-// Names holds each of the numbers 0…Ranks-1 once, or Rename fails. S is not changed; the result shares memory with it.
+// S has to pass Check, and names to hold each of the numbers 0…Ranks-1 once, or Rename fails. S is not changed; the result shares memory with it.
 func (s Schedule) Rename(names []int) (Schedule, error) {
+	if err := s.Check(); err != nil {
+		return Schedule{}, err
+	}
 	n := s.Shape.Ranks
 	seen := make([]bool, n)
 	for _, name := range names {

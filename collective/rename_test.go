@@ -64,3 +64,20 @@ func TestNamesOfOtherRanks(t *testing.T) {
 		require.ErrorContains(t, err, "rename", "%v", names)
 	}
 }
+
+// A schedule of a user's own may be wrong in any way: that is an error, too.
+func TestRenameChecksTheSchedule(t *testing.T) {
+	for want, edit := range map[string]func(*Schedule){
+		"0 ranks":  func(s *Schedule) { *s = Schedule{} },
+		"-1 ranks": func(s *Schedule) { s.Shape.Ranks = -1 },
+		"rank 3,":  func(s *Schedule) { s.Rank = 3 },
+		"0 pieces": func(s *Schedule) { s.Pieces = 0 },
+		"peer 9":   func(s *Schedule) { s.Steps = [][]Instr{{send(9, Slot{})}} },
+		"out[3]":   func(s *Schedule) { s.Steps = [][]Instr{{copySlot(Slot{Out, 3}, Slot{})}} },
+	} {
+		s := ringAllGather(Shape{Kind: AllGather, Ranks: 3}, 1)
+		edit(&s)
+		_, err := s.Rename([]int{2, 1, 0})
+		require.ErrorContains(t, err, want)
+	}
+}
