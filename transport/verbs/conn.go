@@ -97,6 +97,9 @@ func (c *conn) takeUp() bool {
 	}
 	c.link.conn, c.used, c.park = c, c.e.tick, unparked
 	c.link.forsake()
+	if c.link.live == 0 && c.link.failed == nil { // from the beginning
+		c.link.detour()
+	}
 	if len(c.link.words) > 0 || c.link.live < len(c.link.queues) {
 		c.e.called = append(c.e.called, c)
 	}

@@ -80,6 +80,9 @@
 // to which a request by one is acknowledged uses it; one that gives it up says so, and has the other give it up, too. Each of these moves is
 // one line in the log. Without Fallback the connection fails with its last QP.
 //
+// A connection that is made when a device of either end has failed, or when two ports do not come together, is made without that QP, as if it had failed
+// before; a device that is short of something is no such case, but an error.
+//
 // # One-sided operations
 //
 // An endpoint registers its user's memory (transport.Registrar), and a connection reads a peer's and makes atomic operations on it
@@ -100,7 +103,8 @@
 // and a batch of pieces is one call into C for each QP.
 //
 // A failed completion is an error wrapping transport.ErrGone, the device's status and the peer with its GIDs and QPs; so is the end of
-// the peer's process. That our own device failed is an error that names it and blames our rank, of connections that it was the last way of. Close destroys the QPs before the memory goes: afterwards no peer can touch it. A connection that is closed while its
+// the peer's process. That our own device failed, takes no requests, gives no completions or refuses what is our own in one, is an error that names it and
+// blames our rank, of connections that it was the last way of. Close destroys the QPs before the memory goes: afterwards no peer can touch it. A connection that is closed while its
 // device reads what was lent ends when that is over, within 20 ms, or is broken: afterwards the memory is the user's.
 //
 // # Duties

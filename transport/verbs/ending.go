@@ -152,6 +152,14 @@ func (c *conn) free() {
 
 func isGone(err error) error { return fmt.Errorf("%w: %w", transport.ErrGone, err) }
 
+// notOwn is isGone of a failure that is not known to be our own.
+func notOwn(err error) error {
+	if errors.As(err, new(*transport.OwnError)) {
+		return err
+	}
+	return isGone(err)
+}
+
 // reason is what a stream reports once the connection is lost or closed.
 func (c *conn) reason() error {
 	if c.closed && !errors.Is(c.lost, transport.ErrClosed) {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
@@ -18,6 +20,7 @@ import (
 // tells of the peer's at once. It is made in the background; from connect on the driver alone touches it, but for dead and unwritten.
 type link struct {
 	e       *endpoint
+	rank    int   // ours
 	memory  block // the peer's slots to us, then ours to it; Streams × Slots each
 	half    int   // bytes of either
 	rx, tx  []byte
@@ -46,9 +49,9 @@ type link struct {
 	gone   bool // no QP and no socket are left
 }
 
-// newLink makes so many QPs in the state INIT with all their receives posted, by turns on our ports.
-func (e *endpoint) newLink(queues int) (l *link, err error) {
-	l = &link{e: e, lanes: make([]lane, e.options.Streams), half: e.config.layout(e.options.Streams)}
+// newLink makes so many QPs in the state INIT with all their receives posted, by turns on our ports, for our rank.
+func (e *endpoint) newLink(rank, queues int) (l *link, err error) {
+	l = &link{e: e, rank: rank, lanes: make([]lane, e.options.Streams), half: e.config.layout(e.options.Streams)}
 	l.makes = l.newQueue
 	defer func() {
 		if err != nil {
@@ -68,17 +71,43 @@ func (e *endpoint) newLink(queues int) (l *link, err error) {
 			clear(l.rx[l.slot(i, uint64(k))+useAt:][:8])
 		}
 	}
+	return l, l.fill(queues)
+}
+
+// fill makes the queues. One whose device has failed is left to the others, or to TCP.
+func (l *link) fill(queues int) error {
+	var errs []error
 	for i := range queues {
-		q, err := l.newQueue(e.nics[i%len(e.nics)])
-		if err != nil {
-			return l, err
+		n := l.e.nics[i%len(l.e.nics)]
+		q, err := l.makes(n)
+		switch {
+		case err == nil:
+			l.live++
+		case !n.without(err):
+			return err
+		default:
+			errs = append(errs, err)
+			q = &queue{link: l, nic: n, ours: record{link: n.port.LinkLayer, mtu: n.mtu, psn: rand.Uint32() & most24, bytes: uint64(l.half)}}
+			l.vacate(q, err)
 		}
 		q.index = i
 		l.queues = append(l.queues, q)
 	}
-	l.live = queues
-	return l, nil
+	if l.live == 0 && !l.e.config.Fallback {
+		return errors.Join(errs...)
+	}
+	return nil
 }
+
+// vacate notes, before anything is sent, that a queue has no QP, or one that does not lead to the peer's. It is as if it had failed, at both ends:
+// where the peer does not know, it is told when the link is taken up.
+func (l *link) vacate(q *queue, why error) {
+	l.e.config.Log.Warn("verbs: a connection is made without a QP, others or TCP take its traffic", "queue", q, "reason", why)
+	q.broken, q.theirs, l.broke = true, true, true
+}
+
+// own is a failure that the peer has no part in.
+func (l *link) own(err error) error { return &transport.OwnError{Rank: l.rank, Err: err} }
 
 // records say how to reach our QPs.
 func (l *link) records() []record {
@@ -89,15 +118,34 @@ func (l *link) records() []record {
 	return all
 }
 
-// connect takes all QPs to RTS.
+// connect takes all QPs to RTS that both ends have. Where one end has none, or they do not come together, both go without.
 func (l *link) connect(peer []record) error {
 	if len(peer) != len(l.queues) {
 		return fmt.Errorf("verbs: the peer answers with %d QPs, want %d", len(peer), len(l.queues))
 	}
+	var errs []error
 	for i, q := range l.queues {
-		if err := q.connect(peer[i]); err != nil {
-			return err
+		q.peer = peer[i]
+		if q.broken {
+			continue
 		}
+		err := q.connect(peer[i])
+		if err == nil {
+			continue
+		}
+		if q.nic.without(err) {
+			err = l.own(err)
+		}
+		if err := q.close(); err != nil { // then nobody knows what the peer can still do by it
+			return l.own(err)
+		}
+		l.live--
+		l.vacate(q, err)
+		errs = append(errs, err)
+		q.ours.qpn = 0
+	}
+	if l.live == 0 && !l.e.config.Fallback {
+		return errors.Join(errs...)
 	}
 	return nil
 }
@@ -124,7 +172,7 @@ func (l *link) flush() {
 	for _, q := range l.queues {
 		if q.filled > 0 {
 			if err := q.flush(); err != nil {
-				l.lose(q, isGone(err))
+				l.lose(q, l.own(err))
 			}
 			l.e.rest.posted()
 		}

@@ -269,7 +269,7 @@ func (l *link) dropProbe(p *queue) {
 	}
 	delete(l.probes, p.index)
 	if err := p.close(); err != nil {
-		l.fail(fmt.Errorf("%w: %s cannot be destroyed: %w", transport.ErrGone, p, err))
+		l.fail(l.own(fmt.Errorf("%s cannot be destroyed: %w", p, err)))
 	}
 	l.lack(p.count())
 	l.call()
@@ -302,7 +302,7 @@ func (l *link) settle() error {
 	for _, q := range l.retired {
 		err := q.close()
 		if err != nil && l.queues[q.index] == q { // then nobody knows what the peer can still do by it
-			l.fail(fmt.Errorf("%w: %s can neither be put in the state ERR nor be destroyed: %w", transport.ErrGone, q, err))
+			l.fail(l.own(fmt.Errorf("%s can neither be put in the state ERR nor be destroyed: %w", q, err)))
 		}
 		errs = append(errs, err)
 	}

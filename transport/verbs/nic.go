@@ -29,7 +29,8 @@ type nic struct {
 	channel   *ibv.Channel
 	cq        *ibv.CQ
 	events    interface{ Close() error } // ends the watcher of the device
-	fatal     atomic.Bool                // the device has failed, for good
+	failure   atomic.Pointer[error]      // why the device is of no use any more, for good
+	take      func([]ibv.Completion) (int, error)
 
 	mu       sync.Mutex        // guards what follows
 	queues   map[uint32]*queue // nil: it is being destroyed
@@ -91,6 +92,7 @@ func openPort(name string, number int, c Config) (n *nic, err error) {
 	if n.cq, err = n.device.NewCQ(min(firstCQ, n.limits.MaxCQE), n.channel, 0); err != nil {
 		return n, n.explain(err)
 	}
+	n.take = n.cq.Poll
 	rc, _, err := n.pd.NewQP(ibv.RC, n.cq, n.cq, nil, ibv.Caps{SendWR: 1, RecvWR: 1, SendSGE: 1, RecvSGE: 1})
 	if err == nil {
 		err = rc.Close()
@@ -224,19 +226,14 @@ func (n *nic) vacate(q *queue) {
 	n.stale += q.sq + q.rq
 }
 
-// poll takes a batch of completions, and reports whether there were any.
+// poll takes a batch of completions, and reports whether there were any, or other news.
 func (n *nic) poll(batch []ibv.Completion) bool {
-	got, err := n.cq.Poll(batch)
+	got, err := n.take(batch)
+	if err != nil {
+		return n.fail(fmt.Errorf("its completions cannot be taken: %w", err))
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err != nil {
-		for _, q := range n.queues {
-			if q != nil {
-				q.link.fail(fmt.Errorf("%w: %w", transport.ErrGone, n.explain(err)))
-			}
-		}
-		return false
-	}
 	if got < len(batch) {
 		// The queue was empty: of queues that had gone when it was so the last time nothing is left in it.
 		n.reserved -= n.older
@@ -261,11 +258,43 @@ func (n *nic) poll(batch []ibv.Completion) bool {
 	return true
 }
 
-// arm makes the next completion an event.
-func (n *nic) arm() error {
-	err := n.cq.Arm()
-	n.armed = err == nil
-	return err
+// arm makes the next completion an event, and reports whether the device has failed instead.
+func (n *nic) arm() bool {
+	if err := n.cq.Arm(); err != nil {
+		return n.fail(fmt.Errorf("it cannot be told to wake who sleeps: %w", err))
+	}
+	n.armed = true
+	return false
+}
+
+// fail notes that the device is of no use any more, which costs connections their QPs on it, and reports whether that is news. The driver alone calls
+// it. Links that no conn has taken up yet find out when one does.
+func (n *nic) fail(why error) bool {
+	if !n.failure.CompareAndSwap(nil, &why) {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range n.queues {
+		if q != nil && q.link.conn != nil {
+			q.link.forsake()
+		}
+	}
+	return true
+}
+
+// failed is why the device is of no use any more, or nil.
+func (n *nic) failed() error {
+	if why := n.failure.Load(); why != nil {
+		return n.explain(fmt.Errorf("the device has failed: %w", *why))
+	}
+	return nil
+}
+
+// without reports whether it is the device that something is refused for, of which there may be others: the kernel has taken it away, or it has
+// failed before.
+func (n *nic) without(err error) bool {
+	return n.failure.Load() != nil || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)
 }
 
 // close frees what is the NIC's, in the reverse order of its making.

@@ -182,7 +182,10 @@ func (c *conn) operate(request ibv.Send, local transport.Region, at int64, remot
 		o.by = c.link.speaker() // the last one may be gone
 	}
 	q := o.by
-	if q.detour != nil || !q.room() {
+	if q.detour != nil {
+		return false, c.link.hopeless()
+	}
+	if !q.room() {
 		return false, nil
 	}
 	if request.Op != ibv.Read && !q.nic.limits.Atomics {
@@ -200,6 +203,16 @@ func (c *conn) operate(request ibv.Send, local transport.Region, at int64, remot
 	c.used = c.e.tick
 	c.flush()
 	return true, nil
+}
+
+// hopeless is an error if there will never be a QP again, for all our devices have failed.
+func (l *link) hopeless() (err error) {
+	for _, q := range l.queues {
+		if err = q.nic.failed(); err == nil {
+			return nil
+		}
+	}
+	return l.conn.wrap("one-sided operation", l.own(err))
 }
 
 // Performed is transport.OneSided.

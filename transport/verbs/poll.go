@@ -11,9 +11,8 @@ func (e *endpoint) FD() int {
 		if n.poll(e.completions[:]) { // a message may have been read by its seal, whose completion had made the event
 			news = true
 		}
-		if !n.armed {
-			err := n.arm()
-			if n.poll(e.completions[:]) || err != nil {
+		if !n.armed && n.failure.Load() == nil {
+			if n.arm() || n.poll(e.completions[:]) {
 				news = true
 			}
 		}

@@ -85,8 +85,8 @@ func (p *pool) grow() (*chunk, error) {
 		access |= ibv.HugeTLB
 	}
 	for _, n := range p.nics {
-		mr, err := n.pd.Register(uintptr(unsafe.Pointer(&b[0])), len(b), access)
-		if err != nil {
+		mr, err := n.register(uintptr(unsafe.Pointer(&b[0])), len(b), access)
+		if err != nil && (len(p.chunks) == 0 || !n.without(err)) {
 			return nil, errors.Join(n.explain(fmt.Errorf("register %d bytes: %w", bytes, err)), r.close())
 		}
 		r.mrs = append(r.mrs, mr)

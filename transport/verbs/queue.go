@@ -65,8 +65,8 @@ const (
 
 // newQueue makes a QP in the state INIT with all its receives posted.
 func (l *link) newQueue(n *nic) (q *queue, err error) {
-	if n.fatal.Load() {
-		return nil, fmt.Errorf("verbs: %s has failed", n)
+	if err := n.failed(); err != nil {
+		return nil, err
 	}
 	streams, slots := l.e.options.Streams, l.e.config.Slots
 	q = &queue{link: l, nic: n, lkey: l.memory.of.mrs[n.index].LKey()}
@@ -126,6 +126,9 @@ func (q *queue) to(state ibv.State, p path) error {
 
 // connect takes the QP to RTS.
 func (q *queue) connect(peer record) error {
+	if peer.vacant() {
+		return errors.New("verbs: the peer has no QP there")
+	}
 	if peer.bytes != q.ours.bytes {
 		return fmt.Errorf("verbs: the peer offers %d bytes of slots, want %d", peer.bytes, q.ours.bytes)
 	}
@@ -244,7 +247,12 @@ func (q *queue) take(c *ibv.Completion) {
 		l.lose(q, fmt.Errorf("%w: our device broke the connection because of what the peer asked of it; the peer's error says more: %w", transport.ErrGone, c.Status))
 	case c.Status != ibv.Success:
 		// The device's own words come first; what it flushes afterwards says nothing.
-		l.lose(q, fmt.Errorf("%w: %s: %w (vendor error %#x)", transport.ErrGone, q, c.Status, c.Vendor))
+		why := fmt.Errorf("%s: %w (vendor error %#x)", q, c.Status, c.Vendor)
+		if c.Status.Local() {
+			l.lose(q, l.own(why))
+		} else {
+			l.lose(q, isGone(why))
+		}
 	case c.ID&1 == 0:
 		if q.probing {
 			l.call()
@@ -259,7 +267,7 @@ func (q *queue) take(c *ibv.Completion) {
 		if q.unposted++; q.unposted == repost && !q.broken {
 			q.unposted = 0
 			if err := q.receive(repost); err != nil {
-				l.lose(q, fmt.Errorf("%w: %w", transport.ErrGone, err))
+				l.lose(q, l.own(err))
 			}
 		}
 	}

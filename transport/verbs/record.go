@@ -22,7 +22,7 @@ import (
 //	56  1  reads and atomic operations that the end takes and makes at once
 //	57  3  0
 //
-// Numbers are big-endian.
+// Numbers are big-endian. QP number 0 is none: the end has no device for that place that works, and only the number of the packet says which it is.
 type record struct {
 	link  ibv.LinkLayer
 	mtu   ibv.MTU
@@ -70,8 +70,9 @@ func parseRecord(b []byte) (record, error) {
 		return record{}, fmt.Errorf("verbs: QP record with %v", r.link)
 	case r.mtu.Bytes() == 0:
 		return record{}, fmt.Errorf("verbs: QP record with MTU code %d", r.mtu)
-	case r.qpn < 2 || r.qpn > most24 || r.psn > most24:
+	case r.qpn == 1 || r.qpn > most24 || r.psn > most24:
 		return record{}, fmt.Errorf("verbs: QP record with QP %#x and packet number %#x, which have 24 bits", r.qpn, r.psn)
+	case r.vacant():
 	case r.reads < 1 || b[57]|b[58]|b[59] != 0:
 		return record{}, fmt.Errorf("verbs: QP record with %d reads at once, and % x behind", r.reads, b[57:])
 	case r.addr+r.bytes < r.addr:
@@ -83,6 +84,9 @@ func parseRecord(b []byte) (record, error) {
 	}
 	return r, nil
 }
+
+// vacant reports whether there is no QP.
+func (r record) vacant() bool { return r.qpn == 0 }
 
 // name tells a QP from others, also from one that had its number before or gets it later.
 func (r record) name() uint64 { return uint64(r.qpn)<<24 | uint64(r.psn) }

@@ -40,7 +40,11 @@ func TestRecoverOfALostLink(t *testing.T) {
 			require.Equal(t, []bool{!before, false, false}, []bool{l.queues[0].told, l.queues[1].told, l.queues[2].told})
 			require.False(t, c.ready())
 			require.True(t, c.gone)
-			require.ErrorIs(t, c.lost, transport.ErrGone)
+			if before {
+				require.ErrorIs(t, c.lost, transport.ErrGone)
+			} else {
+				require.ErrorIs(t, c.lost, syscall.EIO)
+			}
 		})
 	}
 }

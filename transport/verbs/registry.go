@@ -45,6 +45,25 @@ func closeAll(all []registered) error {
 	return err
 }
 
+// unregistered stands for a registration with a device that has failed, whose QPs are not used any more.
+type unregistered struct{}
+
+func (unregistered) LKey() uint32 { return 0 }
+func (unregistered) RKey() uint32 { return 0 }
+func (unregistered) Close() error { return nil }
+
+// register is ibv.PD.Register. With an error comes what stands for the registration where that is no matter.
+func (n *nic) register(addr uintptr, bytes int, access ibv.Access) (registered, error) {
+	if err := n.failed(); err != nil {
+		return unregistered{}, err
+	}
+	mr, err := n.pd.Register(addr, bytes, access)
+	if err != nil {
+		return unregistered{}, err
+	}
+	return mr, nil
+}
+
 // memoryAccess is what peers may do to memory that users register.
 func (n *nic) memoryAccess() ibv.Access { return n.access() | ibv.LocalWrite | ibv.RelaxedOrdering }
 
@@ -56,6 +75,10 @@ func (r *registry) registerGPU(s *span) (all []registered, err error) {
 	// Without this nobody could tell when what arrived is there.
 	flush := s.gpu.FlushWrites()
 	for _, n := range r.nics {
+		if n.failure.Load() != nil {
+			all = append(all, unregistered{})
+			continue
+		}
 		mr, way, why := registered(nil), viaStaging, []string{fmt.Sprintf("the GPU cannot flush what is written to it: %v", flush)}
 		if flush == nil {
 			mr, way, why, full = n.registerDirect(s)
@@ -147,8 +170,8 @@ func (r *registry) registerBounce(s *span) ([]registered, error) {
 
 func (r *registry) registerHost(addr uintptr, bytes int64) (all []registered, err error) {
 	for _, n := range r.nics {
-		mr, err := n.pd.Register(addr, int(bytes), n.memoryAccess())
-		if err != nil {
+		mr, err := n.register(addr, int(bytes), n.memoryAccess())
+		if err != nil && !n.without(err) {
 			return nil, errors.Join(n.explain(fmt.Errorf("register %d bytes: %w", bytes, err)), closeAll(all))
 		}
 		all = append(all, mr)

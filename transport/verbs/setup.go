@@ -67,8 +67,8 @@ func (e *endpoint) search(setUp context.Context, m *meet, a address, before bool
 			sleep(ctx, ringAgain)
 			continue
 		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger), before && errors.Is(err, syscall.ECONNREFUSED):
-			if !errors.Is(err, transport.ErrMismatch) && !errors.As(err, new(*transport.OwnError)) {
-				err = isGone(err)
+			if !errors.Is(err, transport.ErrMismatch) {
+				err = notOwn(err)
 			}
 			e.fail(m.key, err)
 			return
@@ -166,7 +166,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 		if !e.roomFor(m.key, e.address.queues(a)) {
 			return errNoRoom
 		}
-		if l, err = e.newLink(e.address.queues(a)); err != nil {
+		if l, err = e.newLink(int(m.key.Self), e.address.queues(a)); err != nil {
 			return refusal{&transport.OwnError{Rank: int(m.key.Self), Err: err}}
 		}
 		h.kind, h.address, h.records, h.queues = kindOffer, nil, l.records(), uint8(len(l.queues))
@@ -289,15 +289,15 @@ func (e *endpoint) consider(h *hello) (*link, reply) {
 	if !e.roomFor(k, len(h.records)) {
 		return nil, reply{verdict: later, reason: errNoRoom.Error()}
 	}
-	l, err := e.newLink(len(h.records))
+	l, err := e.newLink(int(k.Self), len(h.records))
 	if err != nil {
 		err = &transport.OwnError{Rank: int(k.Self), Err: err}
 		e.fail(k, err)
 		return nil, reply{verdict: noEntry, reason: err.Error()}
 	}
 	if err := l.connect(h.records); err != nil {
-		err = errors.Join(err, l.shut(), l.free())
-		e.fail(k, isGone(err))
+		err = notOwn(errors.Join(err, l.shut(), l.free()))
+		e.fail(k, err)
 		return nil, reply{verdict: noEntry, reason: err.Error()}
 	}
 	return l, reply{verdict: welcome, records: l.records()}

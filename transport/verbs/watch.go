@@ -24,7 +24,7 @@ func (l *link) die(why error) {
 	l.e.poke()
 }
 
-// watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device is that of all QPs on it.
+// watchDevice begins to take the device's asynchronous events: most are only logged, the end of the device, or of its completion queue, is that of all QPs on it.
 func (e *endpoint) watchDevice(n *nic) error {
 	d := n.device
 	if err := unix.SetNonblock(d.EventFD(), true); err != nil {
@@ -65,31 +65,30 @@ func (e *endpoint) note(n *nic, event ibv.Event, port int) {
 		e.config.Log.Warn("verbs: port event", "device", n.device.Name(), "port", port, "event", event)
 	case ibv.EventDeviceFatal:
 		e.config.Log.Error("verbs: the device has failed", "device", n.device.Name())
-		n.fatal.Store(true)
-		e.post(func() error { e.forsake(); return nil })
+		e.post(func() error {
+			n.fail(errors.New("it reported a fatal error: the kernel's log may say more"))
+			return nil
+		})
+	case ibv.EventCQErr: // it was overrun, or the device cannot write to it any more: there is one
+		e.config.Log.Error("verbs: the device's completion queue has failed", "device", n.device.Name())
+		e.post(func() error {
+			n.fail(errors.New("it reported that its completion queue has failed: the kernel's log may say more"))
+			return nil
+		})
 	default:
 		e.config.Log.Info("verbs: device event", "device", n.device.Name(), "event", event)
 	}
 }
 
-// forsake has no connection use devices that have failed. Those that have no link yet do so when they take it up.
-func (e *endpoint) forsake() {
-	for _, c := range e.conns {
-		if c.link != nil && !c.gone {
-			c.link.forsake()
-			c.enlist()
-		}
-	}
-}
-
+// forsake has the link use no device that has failed.
 func (l *link) forsake() {
 	for _, q := range l.queues {
-		if !q.broken && l.failed == nil && q.nic.fatal.Load() {
-			l.lose(q, &transport.OwnError{Rank: int(l.conn.key.Self), Err: fmt.Errorf("device %s reported a fatal error: the kernel's log may say more", q.nic.device.Name())})
+		if why := q.nic.failed(); why != nil && !q.broken && l.failed == nil {
+			l.lose(q, l.own(why))
 		}
 	}
 	for _, q := range l.probes {
-		if q.nic.fatal.Load() {
+		if q.nic.failed() != nil {
 			q.failed = true
 			l.call()
 		}

@@ -22,7 +22,7 @@ func twoDevices(t *testing.T) (*conn, *puppet) {
 	e.ctx, e.event, e.epoll = context.Background(), -1, -1
 	e.config.Log = slog.New(slog.DiscardHandler)
 	e.conns, e.options.MaxMessage, l.memory.bytes = []*conn{c}, 1, make([]byte, 64)
-	c.key = transport.Key{Self: 1, Peer: 0} // the higher rank, which mends nothing by itself
+	c.key, l.rank = transport.Key{Self: 1, Peer: 0}, 1 // the higher rank, which mends nothing by itself
 	first := &puppet{modify: syscall.EIO}
 	for i, p := range []*puppet{first, {}} {
 		q := l.queues[i]
@@ -135,4 +135,59 @@ func TestFailureIsSeenByWhoWaitsForOperations(t *testing.T) {
 	_, err = c.Performed()
 	require.ErrorIs(t, err, ibv.RetryExceeded)
 	require.ErrorContains(t, err, "of 1 operations the outcome is unknown")
+}
+
+// TestCompletionsCannotBeTaken: a device whose completions cannot be taken is of no use to us, which is nobody else's failure: other devices or TCP
+// take its traffic, and where there are none we are to blame. Whoever sleeps does so, and no other connection is made over it.
+func TestCompletionsCannotBeTaken(t *testing.T) {
+	c, first := twoDevices(t)
+	l, e := c.link, c.e
+	polls := 0
+	broken := func([]ibv.Completion) (int, error) {
+		polls++
+		return 0, syscall.EIO
+	}
+	for _, q := range l.queues {
+		q.nic.take = func([]ibv.Completion) (int, error) { return 0, nil }
+		q.nic.armed = true
+		e.nics = append(e.nics, q.nic)
+	}
+	e.nics[0].take, e.nics[0].armed = broken, false
+	require.Equal(t, -1, e.FD())
+	e.Progress()
+	require.Equal(t, []bool{true, false}, []bool{l.queues[0].broken, l.queues[1].broken})
+	require.NoError(t, l.failed)
+	require.Equal(t, 1, first.closed)
+	_, err := l.newQueue(e.nics[0])
+	require.ErrorContains(t, err, "its completions cannot be taken")
+	e.nics[1].take = broken
+	e.Progress()
+	_, err = c.Stream(0).Recv(1, bufOf(make([]byte, 1)))
+	require.ErrorIs(t, err, syscall.EIO)
+	require.NotErrorIs(t, err, transport.ErrGone, "the peer is there")
+	var blames interface{ Culprits() []int }
+	require.ErrorAs(t, err, &blames)
+	require.Equal(t, []int{1}, blames.Culprits())
+	require.Positive(t, polls)
+}
+
+// TestBlame: what our own device says of itself blames us, what it says of the peer's or the way there does not.
+func TestBlame(t *testing.T) {
+	for status, own := range map[ibv.Status]bool{2: true, 4: true, 19: true, 21: true, ibv.RetryExceeded: false, ibv.RemoteAccess: false, ibv.RNRRetryExceeded: false} {
+		c, _ := twoDevices(t)
+		l := c.link
+		l.queues, l.live = l.queues[:1], 1
+		l.queues[0].take(&ibv.Completion{Status: status})
+		require.ErrorIs(t, l.failed, status)
+		require.Equal(t, own, errors.As(l.failed, new(*transport.OwnError)), "%v", status)
+		require.Equal(t, !own, errors.Is(l.failed, transport.ErrGone), "%v", status)
+	}
+	c, first := twoDevices(t)
+	l := c.link
+	l.queues, l.live, first.post = l.queues[:1], 1, syscall.ENOMEM
+	l.queues[0].say(0, 0)
+	l.flush()
+	require.ErrorIs(t, l.failed, syscall.ENOMEM)
+	require.NotErrorIs(t, l.failed, transport.ErrGone)
+	require.ErrorAs(t, l.failed, new(*transport.OwnError))
 }

@@ -71,7 +71,7 @@ var constants = map[string]uint64{
 	"IBV_MTU_256": 1, "IBV_MTU_4096": 5, "IBV_DEVICE_XRC": uint64(CapXRC), "IBV_ATOMIC_NONE": 0,
 	"IBV_GID_TYPE_IB": uint64(GIDInfiniBand), "IBV_GID_TYPE_ROCE_V1": uint64(GIDRoCE1), "IBV_GID_TYPE_ROCE_V2": uint64(GIDRoCE2),
 	"IBV_CQ_ATTR_MODERATE": 1, "IBV_XRCD_INIT_ATTR_FD|IBV_XRCD_INIT_ATTR_OFLAGS": 3,
-	"IBV_EVENT_QP_FATAL": uint64(EventQPFatal), "IBV_EVENT_DEVICE_FATAL": uint64(EventDeviceFatal), "IBV_EVENT_PORT_ACTIVE": uint64(EventPortActive), "IBV_EVENT_PORT_ERR": uint64(EventPortErr),
+	"IBV_EVENT_CQ_ERR": uint64(EventCQErr), "IBV_EVENT_QP_FATAL": uint64(EventQPFatal), "IBV_EVENT_DEVICE_FATAL": uint64(EventDeviceFatal), "IBV_EVENT_PORT_ACTIVE": uint64(EventPortActive), "IBV_EVENT_PORT_ERR": uint64(EventPortErr),
 }
 
 // TestABI lets the C compiler compare our declarations with the system's header.

@@ -140,6 +140,7 @@ type Event uint32
 
 // Events that someone decides on.
 const (
+	EventCQErr       Event = 0
 	EventQPFatal     Event = 1
 	EventDeviceFatal Event = 8
 	EventPortActive  Event = 9

@@ -23,6 +23,15 @@ var statuses = [...]string{
 	"fatal error", "response timeout", "general error", "tag matching error", "tag matching rendezvous incomplete",
 }
 
+// Local reports whether our own end failed, by the device's word: the peer has no part in it.
+func (s Status) Local() bool {
+	switch s {
+	case 2, 3, 4, 6, 8, 19, 21: // errors of the QP's operation, the EE context, protection, binding and access; fatal, general
+		return true
+	}
+	return false
+}
+
 func (s Status) String() string {
 	if int(s) < len(statuses) {
 		return statuses[s]
