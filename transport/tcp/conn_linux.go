@@ -313,7 +313,7 @@ func (c *conn) Close() error {
 	}
 	c.finish()
 	if !c.ready() && !c.gone && c.toSend == 0 &&
-		c.endpoint.fail(c.meet, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self)) {
+		c.endpoint.fail(c.meet, errLeftBefore) {
 		c.abandon(transport.ErrClosed)
 		return nil
 	}

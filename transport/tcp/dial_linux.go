@@ -130,8 +130,8 @@ func (e *endpoint) dial(m *meet, a address) {
 		case err == nil:
 			return
 		case errors.As(err, &refused), errors.Is(err, auth.ErrSecret), errors.Is(err, auth.ErrStranger):
-			if !errors.Is(err, transport.ErrMismatch) {
-				err = fmt.Errorf("%w: %w", transport.ErrGone, err)
+			if !errors.Is(err, transport.ErrMismatch) && !errors.Is(err, transport.ErrLeft) {
+				err = isGone(err)
 			}
 			e.fail(m, err)
 			return
@@ -208,6 +208,8 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 			return refusal{fmt.Errorf("%w: %s", transport.ErrMismatch, r.reason)}
 		case r.verdict == noEntry:
 			return refusal{errors.New(r.reason)}
+		case r.verdict == left:
+			return refusal{fmt.Errorf("%w: %s", transport.ErrLeft, r.reason)}
 		}
 		window = r.window
 	}

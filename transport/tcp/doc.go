@@ -14,7 +14,7 @@
 // bootstrap/auth:
 //
 //	dialler → acceptor   hello    who, for whom, with which options   96 bytes
-//	acceptor → dialler   welcome  yes, later, or no and why          256 bytes
+//	acceptor → dialler   welcome  yes, later, no and why, or left    256 bytes
 //	dialler → acceptor   commit   only when all sockets were welcome   8 bytes
 //
 // Sockets are spread over the networks that both ends have an address in (Rails), several on each where that is a bond (Flows): the dialler

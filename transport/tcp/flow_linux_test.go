@@ -179,7 +179,7 @@ func TestClosedBeforeAsked(t *testing.T) {
 	y, err := b.Conn(transport.Key{Self: 1, Peer: 0}, a.Address())
 	require.NoError(t, err)
 	wait(t, "the error", func() bool { _, err = y.Stream(0).Recv(1, transport.Buf{}); return err != nil }, a, b)
-	require.ErrorIs(t, err, transport.ErrGone)
+	require.ErrorIs(t, err, transport.ErrLeft)
 	require.ErrorContains(t, err, "rank 0 has closed the connection")
 }
 

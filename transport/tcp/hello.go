@@ -124,7 +124,8 @@ const (
 	later                       // another attempt is under way or has won
 	differs                     // the options differ; the reason says how
 	noEntry                     // never: the reason says why
-	verdicts = noEntry
+	left                        // never: our user, or the endpoint, has closed in good order
+	verdicts = left
 )
 
 type reply struct {

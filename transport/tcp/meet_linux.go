@@ -3,6 +3,7 @@ package tcp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -71,13 +72,24 @@ func (e *endpoint) join(m *meet, c *conn) {
 func (e *endpoint) refuses(k transport.Key) (v verdict, reason string) {
 	switch why, over := e.past.Of(k); {
 	case why != nil:
-		return noEntry, why.Error()
+		return refused(k, why)
 	case over:
 		return later, "connected already"
 	case e.meets[k] == nil && e.unasked >= e.most():
 		return noEntry, fmt.Sprintf("%d connections are known already that nobody has asked for", e.unasked)
 	}
 	return welcome, ""
+}
+
+// errLeftBefore is why there is no connection that our user closed before there was one.
+var errLeftBefore = fmt.Errorf("%w before we were connected", transport.ErrLeft)
+
+// refused is how a peer is answered that comes for a connection that there will not be.
+func refused(k transport.Key, why error) (verdict, string) {
+	if errors.Is(why, transport.ErrLeft) {
+		return left, fmt.Sprintf("rank %d has closed the connection", k.Self)
+	}
+	return noEntry, why.Error()
 }
 
 // decides reports whether our end chooses the attempt.
@@ -88,7 +100,7 @@ func (e *endpoint) admit(k transport.Key, attempt uint64, flows int) (verdict, s
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return noEntry, "the endpoint was closed"
+		return left, "the endpoint was closed"
 	}
 	if v, reason := e.refuses(k); v != welcome {
 		return v, reason
@@ -96,7 +108,7 @@ func (e *endpoint) admit(k transport.Key, attempt uint64, flows int) (verdict, s
 	m := e.meet(k)
 	switch {
 	case m.err != nil:
-		return noEntry, m.err.Error()
+		return refused(k, m.err)
 	case m.over:
 		return later, "connected already"
 	case m.decides() && m.reserved != 0 && m.reserved != attempt:

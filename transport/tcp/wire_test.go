@@ -133,7 +133,7 @@ func TestHello(t *testing.T) {
 
 func TestReply(t *testing.T) {
 	for _, r := range []reply{
-		{welcome, 1 << 20, ""}, {later, 0, "connected already"}, {differs, 0, strings.Repeat("ü", 119)}, {noEntry, 0, "no"},
+		{welcome, 1 << 20, ""}, {later, 0, "connected already"}, {differs, 0, strings.Repeat("ü", 119)}, {noEntry, 0, "no"}, {left, 0, "rank 3 has closed the connection"},
 	} {
 		got, err := parseReply(r.bytes())
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -40,6 +41,48 @@ func testConnClosed(t *testing.T, open Provider) {
 		require.ErrorIs(t, err, transport.ErrClosed)
 		require.NoError(t, b.Close())
 		w.close()
+	}
+}
+
+// testLeft: whoever closes a connection in good order has left, whether we were connected then, came later, or found an endpoint closed: it is no death.
+func testLeft(t *testing.T, open Provider) {
+	for name, order := range map[string]struct{ connect, talk, endpoint bool }{
+		"before we come":                {},
+		"before we come, with words":    {talk: true},
+		"when we are there":             {connect: true},
+		"when we are there, with words": {connect: true, talk: true},
+		"with the endpoint":             {connect: true, endpoint: true},
+		"with the endpoint, with words": {connect: true, talk: true, endpoint: true},
+	} {
+		for peer := range 2 {
+			t.Run(fmt.Sprintf("%s, rank %d", name, peer), func(t *testing.T) {
+				w := newWorld(t, open, 2, defaults())
+				theirs := w.conn(peer, 1-peer)
+				var ours transport.Conn
+				if order.connect {
+					ours = w.conn(1-peer, peer)
+					w.send(ours.Stream(1), 1, pattern(1, 8))
+					w.same(pattern(1, 8), w.receive(theirs.Stream(1), 1, 8), "the connection is there")
+				}
+				if order.talk {
+					w.send(theirs.Stream(0), 1, pattern(2, 8))
+				}
+				if order.endpoint {
+					require.NoError(t, w.eps[peer].Close())
+				} else {
+					require.NoError(t, theirs.Close())
+				}
+				if ours == nil {
+					ours = w.conn(1-peer, peer)
+				}
+				if order.talk {
+					w.same(pattern(2, 8), w.receive(ours.Stream(0), 1, 8), "sent before")
+				}
+				require.ErrorIs(t, w.recvError(ours.Stream(0), 1, 8), transport.ErrLeft)
+				require.ErrorIs(t, w.sendError(ours.Stream(2), 1, 8), transport.ErrLeft)
+				require.NoError(t, ours.Close())
+			})
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ func Run(t *testing.T, open Provider) {
 		{"WrongLength", testWrongLength},
 		{"TooLong", testTooLong},
 		{"ConnClosed", testConnClosed},
+		{"Left", testLeft},
 		{"EndpointClosed", testEndpointClosed},
 		{"ClosedWhileSending", testClosedWhileSending},
 		{"CloseOwn", testCloseOwn},

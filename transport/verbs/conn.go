@@ -90,7 +90,7 @@ func (c *conn) takeUp() bool {
 			c.met = true // the lanes of the next link begin anew
 			c.unpark()
 		default:
-			c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self))
+			c.e.fail(c.key, errLeftBefore)
 			c.lose(errClosedConn)
 		}
 		return false

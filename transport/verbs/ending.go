@@ -72,7 +72,7 @@ func (c *conn) Close() error {
 	if c.gone {
 		return nil
 	}
-	if !c.ready() && !c.gone && c.toSend == 0 && c.e.fail(c.key, fmt.Errorf("%w: rank %d has closed the connection", transport.ErrGone, c.key.Self)) {
+	if !c.ready() && !c.gone && c.toSend == 0 && c.e.fail(c.key, errLeftBefore) {
 		c.lose(errClosedConn)
 		return nil
 	}
@@ -152,9 +152,9 @@ func (c *conn) free() {
 
 func isGone(err error) error { return fmt.Errorf("%w: %w", transport.ErrGone, err) }
 
-// notOwn is isGone of a failure that is not known to be our own.
+// notOwn is isGone of a failure that is not known to be our own, nor that the peer has left.
 func notOwn(err error) error {
-	if errors.As(err, new(*transport.OwnError)) {
+	if errors.As(err, new(*transport.OwnError)) || errors.Is(err, transport.ErrLeft) {
 		return err
 	}
 	return isGone(err)

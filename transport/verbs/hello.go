@@ -181,7 +181,8 @@ const (
 	later                       // connected already, or out of something for now
 	differs                     // the options differ; the reason says how
 	noEntry                     // never: the reason says why
-	verdicts = noEntry
+	left                        // never: our user, or the endpoint, has closed in good order
+	verdicts = left
 )
 
 type reply struct {

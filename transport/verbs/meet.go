@@ -72,6 +72,9 @@ func (e *endpoint) full(k transport.Key) error {
 	return fmt.Errorf("%d connections are known already that nobody has asked for", e.unasked)
 }
 
+// errLeftBefore is why there is no connection, any more, that our user closed when there was none.
+var errLeftBefore = fmt.Errorf("%w when there was no connection", transport.ErrLeft)
+
 // renew makes a new search possible.
 func (m *meet) renew(ctx context.Context) {
 	if m.cancel != nil {
@@ -95,13 +98,15 @@ func (e *endpoint) admit(k transport.Key, h *hello) (verdict, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return noEntry, "the endpoint was closed"
+		return left, "the endpoint was closed"
 	}
 	if err := e.full(k); err != nil {
 		return noEntry, err.Error()
 	}
 	m := e.meet(k)
 	switch {
+	case errors.Is(m.err, transport.ErrLeft):
+		return left, fmt.Sprintf("rank %d has closed the connection", k.Self)
 	case m.err != nil:
 		return noEntry, m.err.Error()
 	case m.over:

@@ -37,7 +37,7 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.True(t, c.gone)
 		v, reason = comes(n)
-		require.Equal(t, noEntry, v)
+		require.Equal(t, left, v)
 		require.Contains(t, reason, "rank 1 has closed the connection")
 		require.ErrorIs(t, e.establish(c.key, &link{}), errLater)
 		e.roomFor(c.key, 0)

@@ -181,6 +181,8 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 		return refusal{fmt.Errorf("%w: %s", transport.ErrMismatch, r.reason)}
 	case r.verdict == noEntry:
 		return refusal{errors.New(r.reason)}
+	case r.verdict == left:
+		return refusal{fmt.Errorf("%w: %s", transport.ErrLeft, r.reason)}
 	case h.kind == kindRing:
 		return nil
 	}
