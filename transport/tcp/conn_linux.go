@@ -117,7 +117,7 @@ func (c *conn) watch() {
 			op = unix.EPOLL_CTL_ADD
 		}
 		if err := c.endpoint.watch(op, f.fd, events); err != nil {
-			c.lose(isGone(err))
+			c.lose(c.own(err))
 			c.endpoint.poke()
 			return
 		}
@@ -390,6 +390,18 @@ func (c *conn) free() {
 
 func isGone(err error) error {
 	return fmt.Errorf("%w: %w", transport.ErrGone, err)
+}
+
+// own is a failure that the peer has no part in.
+func (c *conn) own(err error) error { return &transport.OwnError{Rank: int(c.key.Self), Err: err} }
+
+// blame says whose failure a system call's on a socket is: the memory, the descriptor, the firewall's rules and what the kernel lacks are ours.
+func (c *conn) blame(errno unix.Errno) error {
+	switch errno {
+	case unix.EFAULT, unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.EPERM, unix.ENOMEM, unix.ENOBUFS:
+		return c.own(errno)
+	}
+	return isGone(errno)
 }
 
 var errNoGoodbye = fmt.Errorf("%w: the connection ended without a goodbye: the process has died or was killed", transport.ErrGone)

@@ -33,8 +33,8 @@ const (
 	pauseMost  = 500 * time.Millisecond
 )
 
-// errLater says that another attempt is under way or has won.
-var errLater = errors.New("another attempt to connect is under way")
+// errLater says that another attempt is under way or has won, or that the peer is short of something.
+var errLater = errors.New("the peer says later")
 
 // refusal is an answer that more attempts would get again.
 type refusal struct{ err error }
@@ -96,22 +96,27 @@ func (e *endpoint) greet(c net.Conn) {
 		return
 	}
 	v, reason := e.admit(k, h.attempt, int(h.flows))
-	c.SetDeadline(time.Now().Add(commitTimeout))
-	if ok := answer(v, reason); v != welcome {
-		return
-	} else if ok {
-		_, err = io.ReadFull(c, b[:commitSize])
-		ok = err == nil && string(b[:commitSize]) == commitMagic
-		if !ok || !stop() {
-			e.abandon(k, h.attempt)
-			c.Close()
-			return
-		}
-		e.arrive(k, &h, c)
+	if v != welcome {
+		answer(v, reason)
 		return
 	}
+	t, err := newTwin(c)
+	if err != nil {
+		e.abandon(k, h.attempt)
+		e.logger().Warn("tcp: a connection has to wait", "peer", c.RemoteAddr(), "error", err)
+		answer(later, (&transport.OwnError{Rank: int(k.Self), Err: err}).Error())
+		return
+	}
+	c.SetDeadline(time.Now().Add(commitTimeout))
+	if answer(welcome, "") {
+		_, err = io.ReadFull(c, b[:commitSize])
+		if err == nil && string(b[:commitSize]) == commitMagic && stop() {
+			e.arrive(k, &h, t)
+			return
+		}
+	}
 	e.abandon(k, h.attempt)
-	c.Close()
+	t.Close()
 }
 
 // dial makes attempts until the meet is over or the time is.
@@ -167,9 +172,13 @@ func sleep(ctx context.Context, d time.Duration) {
 // nothing behind.
 func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) {
 	var conns []net.Conn
+	var twins []*twin
 	defer func() {
 		if err != nil {
-			closeAll(conns)
+			closeAll(twins)
+			for _, c := range conns {
+				c.Close()
+			}
 		}
 	}()
 	h := e.hello(m.key)
@@ -203,7 +212,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 		case err != nil:
 			return refusal{err}
 		case r.verdict == later:
-			return errLater
+			return fmt.Errorf("%w: %s", errLater, r.reason)
 		case r.verdict == differs:
 			return refusal{fmt.Errorf("%w: %s", transport.ErrMismatch, r.reason)}
 		case r.verdict == noEntry:
@@ -212,6 +221,13 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 			return refusal{fmt.Errorf("%w: %s", transport.ErrLeft, r.reason)}
 		}
 		window = r.window
+	}
+	for _, c := range conns {
+		t, err := newTwin(c)
+		if err != nil {
+			return err
+		}
+		twins = append(twins, t)
 	}
 	if err := e.reserve(m, h.attempt); err != nil {
 		return err
@@ -224,10 +240,16 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed || m.over {
+	switch {
+	case m.over && errors.Is(m.err, transport.ErrLeft):
+		for _, t := range twins {
+			t.part()
+		}
+		return errLater
+	case m.over:
 		return errLater
 	}
-	e.establish(m, conns, window)
+	e.establish(m, twins, window)
 	return nil
 }
 

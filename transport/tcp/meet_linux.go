@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/gccl-project/gccl/transport"
 	"golang.org/x/sys/unix"
@@ -34,7 +33,7 @@ type meet struct {
 
 // incoming is an attempt of the peer's: sockets that have committed.
 type incoming struct {
-	flows []net.Conn
+	flows []*twin
 	have  int
 }
 
@@ -118,17 +117,21 @@ func (e *endpoint) admit(k transport.Key, attempt uint64, flows int) (verdict, s
 		m.reserved = attempt
 	}
 	if m.incoming[attempt] == nil {
-		m.incoming[attempt] = &incoming{flows: make([]net.Conn, flows)}
+		m.incoming[attempt] = &incoming{flows: make([]*twin, flows)}
 	}
 	return welcome, ""
 }
 
 // arrive takes a socket that committed, and the attempt if it is complete.
-func (e *endpoint) arrive(k transport.Key, h *hello, c net.Conn) {
+func (e *endpoint) arrive(k transport.Key, h *hello, c *twin) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.meets[k]
-	if e.closed || m == nil || m.over || m.incoming[h.attempt] == nil || m.incoming[h.attempt].flows[h.flow] != nil {
+	switch {
+	case m == nil || m.over && errors.Is(m.err, transport.ErrLeft): // closed since we said welcome
+		c.part()
+		return
+	case m.over || m.incoming[h.attempt] == nil || m.incoming[h.attempt].flows[h.flow] != nil:
 		c.Close()
 		return
 	}
@@ -159,8 +162,8 @@ func (m *meet) forget(attempt uint64) {
 	}
 }
 
-func closeAll(conns []net.Conn) {
-	for _, c := range conns {
+func closeAll(twins []*twin) {
+	for _, c := range twins {
 		if c != nil {
 			c.Close()
 		}
@@ -168,17 +171,10 @@ func closeAll(conns []net.Conn) {
 }
 
 // establish makes the winning sockets the connection. It owns them. e.mu is held.
-func (e *endpoint) establish(m *meet, conns []net.Conn, window uint32) {
+func (e *endpoint) establish(m *meet, twins []*twin, window uint32) {
 	l := &link{window: uint64(window)}
-	for i, c := range conns {
-		fd, err := release(c)
-		if err != nil {
-			closeAll(conns[i:])
-			l.close()
-			e.end(m, &transport.OwnError{Rank: int(m.key.Self), Err: err})
-			return
-		}
-		l.fds = append(l.fds, fd)
+	for _, c := range twins {
+		l.fds = append(l.fds, c.release())
 	}
 	m.link = l
 	e.end(m, nil)
@@ -190,7 +186,14 @@ func (e *endpoint) establish(m *meet, conns []net.Conn, window uint32) {
 // end ends the search, with an error or a link. e.mu is held.
 func (e *endpoint) end(m *meet, err error) {
 	m.over, m.err = true, err
-	for attempt := range m.incoming {
+	for attempt, in := range m.incoming {
+		if errors.Is(err, transport.ErrLeft) {
+			for _, c := range in.flows {
+				if c != nil {
+					c.part()
+				}
+			}
+		}
 		m.forget(attempt)
 	}
 	m.cancel()

@@ -1,11 +1,14 @@
 package tcp
 
 import (
+	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gccl-project/gccl/bootstrap/auth"
 	"github.com/gccl-project/gccl/transport"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -127,19 +130,6 @@ func TestOwnFailure(t *testing.T) {
 		require.Equal(t, 0, o.Rank)
 		require.NotErrorIs(t, err, transport.ErrGone)
 	}
-	t.Run("of a socket that was there", func(t *testing.T) {
-		a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
-		socket, err := net.Dial("tcp", b.(*endpoint).address.at.String())
-		require.NoError(t, err)
-		socket.Close() // so that its descriptor cannot be had
-		e, k := a.(*endpoint), transport.Key{Self: 0, Peer: 1}
-		e.mu.Lock()
-		e.establish(e.meet(k), []net.Conn{socket}, 64<<10)
-		e.mu.Unlock()
-		c, err := a.Conn(k, b.Address())
-		require.NoError(t, err)
-		own(receive(c, a))
-	})
 	t.Run("of one that there never was", func(t *testing.T) {
 		a, b := openAt(t, Config{ConnectTimeout: time.Second}, small), openAt(t, Config{}, small)
 		var had unix.Rlimit
@@ -152,4 +142,146 @@ func TestOwnFailure(t *testing.T) {
 		own(err)
 		require.ErrorIs(t, err, unix.EMFILE)
 	})
+}
+
+// TestOwnSockets: that memory of ours cannot be read, or that our kernel does not watch a socket, is not said of the peer either.
+func TestOwnSockets(t *testing.T) {
+	memory, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	defer unix.Munmap(memory)
+	for name, f := range map[string]func(x transport.Conn) error{
+		"send": func(x transport.Conn) error {
+			_, err := x.Stream(0).Send(1, bufOf(memory))
+			return err
+		},
+		"watch": func(x transport.Conn) error {
+			c := x.(*conn)
+			defer func(epoll int) { c.endpoint.epoll = epoll }(c.endpoint.epoll)
+			c.endpoint.epoll = -1
+			c.watch()
+			_, err := x.Stream(0).Recv(1, bufOf(make([]byte, 8)))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
+			x, y := connect(t, a, b)
+			pass(t, x.Stream(1), y.Stream(1), 8, a, b)
+			var err error
+			wait(t, "the error", func() bool {
+				err = f(x)
+				return err != nil
+			}, b)
+			require.NotErrorIs(t, err, transport.ErrGone)
+			var o *transport.OwnError
+			require.ErrorAs(t, err, &o)
+			require.Equal(t, 0, o.Rank)
+		})
+	}
+}
+
+// scarce has the process find no descriptor any more, until enough is called.
+func scarce(t *testing.T) (enough func()) {
+	var had unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: had.Max}))
+	enough = sync.OnceFunc(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &had) })
+	t.Cleanup(enough)
+	return enough
+}
+
+// introduced is a socket to e on which the hello of rank 0, for rank 1, is still to be said, and that hello.
+func introduced(t *testing.T, e *endpoint) (net.Conn, []byte) {
+	socket, err := net.Dial("tcp", e.address.at.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { socket.Close() })
+	require.NoError(t, auth.Client(socket, small.Secret, service))
+	h := e.hello(transport.Key{Self: 0, Peer: 1})
+	h.attempt, h.instance, h.flows = 7, e.address.instance, 1
+	return socket, h.bytes()
+}
+
+func hear(t *testing.T, c net.Conn, n int) []byte {
+	b := make([]byte, n)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	_, err := io.ReadFull(c, b)
+	require.NoError(t, err)
+	return b
+}
+
+// TestNoDescriptorIsLeft: who has no descriptor for a connection has not said that there is one, or the peer would take the end of it for a death. It is
+// there when there is a descriptor again.
+func TestNoDescriptorIsLeft(t *testing.T) {
+	t.Run("of the one that is asked", func(t *testing.T) {
+		b := openAt(t, Config{}, small)
+		socket, hello := introduced(t, b.(*endpoint))
+		enough := scarce(t)
+		_, err := socket.Write(hello)
+		require.NoError(t, err)
+		answer := hear(t, socket, welcomeSize)
+		enough()
+		r, err := parseReply(answer)
+		require.NoError(t, err)
+		require.Equal(t, later, r.verdict)
+		require.Contains(t, r.reason, "rank 1's own failure")
+		require.Contains(t, r.reason, "too many open files")
+		socket, hello = introduced(t, b.(*endpoint))
+		_, err = socket.Write(hello)
+		require.NoError(t, err)
+		r, err = parseReply(hear(t, socket, welcomeSize))
+		require.NoError(t, err)
+		require.Equal(t, welcome, r.verdict)
+	})
+	t.Run("of the one that asks", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		a := openAt(t, Config{}, small)
+		peer := address{at: l.Addr().(*net.TCPAddr).AddrPort(), instance: 5}
+		x, err := a.Conn(transport.Key{Self: 0, Peer: 1}, peer.bytes())
+		require.NoError(t, err)
+		for _, short := range []bool{true, false} {
+			c, err := l.Accept()
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, auth.Server(c, small.Secret, service))
+			hear(t, c, helloSize)
+			enough := func() {}
+			if short {
+				enough = scarce(t)
+			}
+			_, err = c.Write((&reply{verdict: welcome, window: 1 << 20}).bytes())
+			require.NoError(t, err)
+			var b [commitSize]byte
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+			n, err := io.ReadFull(c, b[:])
+			enough()
+			if short {
+				require.Zero(t, n, "nothing is promised")
+				require.Error(t, err)
+			} else {
+				require.Equal(t, commitMagic, string(b[:n]))
+			}
+		}
+		wait(t, "the connection", x.(*conn).ready, a)
+	})
+}
+
+// TestClosedOnTheWay: a peer that was told that it is welcome, and has committed, is told goodbye if our user has closed the connection meanwhile, or
+// the endpoint.
+func TestClosedOnTheWay(t *testing.T) {
+	nobody := address{at: netip.MustParseAddrPort("127.0.0.1:1"), instance: 1}
+	b := openAt(t, Config{}, small)
+	y, err := b.Conn(transport.Key{Self: 1, Peer: 0}, nobody.bytes())
+	require.NoError(t, err)
+	socket, hello := introduced(t, b.(*endpoint))
+	_, err = socket.Write(hello)
+	require.NoError(t, err)
+	hear(t, socket, welcomeSize)
+	require.NoError(t, y.Close())
+	_, err = socket.Write([]byte(commitMagic))
+	require.NoError(t, err)
+	var h header
+	require.NoError(t, h.parse(hear(t, socket, headerSize), small.Streams, uint32(small.MaxMessage)))
+	require.EqualValues(t, kindBye, h.kind)
 }

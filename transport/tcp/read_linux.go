@@ -80,7 +80,7 @@ func (f *flow) pump(stop *stream) (moved bool) {
 			f.drained = true
 			return moved
 		case errno != 0:
-			f.end = isGone(errno)
+			f.end = c.blame(errno)
 		case n == 0:
 			f.end = errNoGoodbye
 			if errors.Is(c.unsendable, unix.ECONNRESET) { // which the kernel says once, to who sends or to who reads

@@ -284,26 +284,32 @@ func TestMeetRace(t *testing.T) {
 
 // deadlines notes the last one of a socket.
 type deadlines struct {
-	net.Conn
+	*net.TCPConn
 	last atomic.Int64 // in ns since 1970
 }
 
 func (d *deadlines) SetDeadline(t time.Time) error {
 	d.last.Store(t.UnixNano())
-	return d.Conn.SetDeadline(t)
+	return d.TCPConn.SetDeadline(t)
 }
 
 // TestAcceptorIsMorePatient: a dialler may commit just before its time is over, and counts on the acceptor then.
 func TestAcceptorIsMorePatient(t *testing.T) {
 	e := openAt(t, Config{}, small).(*endpoint)
-	dialler, socket := net.Pipe()
-	acceptor := &deadlines{Conn: socket}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	dialler, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	socket, err := l.Accept()
+	require.NoError(t, err)
+	acceptor := &deadlines{TCPConn: socket.(*net.TCPConn)}
 	greeted := make(chan struct{})
 	go func() { defer close(greeted); e.greet(acceptor) }()
 	h := e.hello(transport.Key{Self: 0, Peer: 1})
 	h.attempt, h.instance, h.flows = 1, e.address.instance, 1
 	last := time.Now().Add(stepTimeout)
-	_, err := dialler.Write(h.bytes())
+	_, err = dialler.Write(h.bytes())
 	require.NoError(t, err)
 	b := make([]byte, welcomeSize)
 	_, err = io.ReadFull(dialler, b)

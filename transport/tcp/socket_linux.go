@@ -3,6 +3,7 @@ package tcp
 import (
 	"fmt"
 	"net"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -59,28 +60,54 @@ func unacknowledged(fd int) int {
 	return n
 }
 
-// release takes the descriptor of c out of the runtime's hands, and closes c.
-func release(c net.Conn) (int, error) {
-	defer c.Close()
-	raw, err := c.(*net.TCPConn).SyscallConn()
+// twin is a socket with a descriptor of ours besides the runtime's. It is made before the peer is told that there is a connection, for there may be no
+// descriptor left: then there is none, and the peer, who is not to take that for our death, asks again.
+type twin struct {
+	net.Conn
+	fd int // -1: none any more
+}
+
+func newTwin(c net.Conn) (*twin, error) {
+	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
-	fd := -1
+	t := &twin{Conn: c, fd: -1}
 	var failed error
 	if err := raw.Control(func(theirs uintptr) {
-		fd, failed = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
+		t.fd, failed = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0)
 	}); err != nil {
-		return -1, err
+		return nil, err
 	}
 	if failed != nil {
-		return -1, fmt.Errorf("duplicate a descriptor: %w", failed)
+		return nil, fmt.Errorf("duplicate a descriptor: %w", failed)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return -1, err
+	return t, nil
+}
+
+// release takes the socket out of the runtime's hands, where it does not block.
+func (t *twin) release() int {
+	fd := t.fd
+	t.fd = -1
+	t.Conn.Close()
+	return fd
+}
+
+// part closes a socket of a connection that our user closed before it was there, while its peer may already take it to be: that is to know that it is
+// no death.
+func (t *twin) part() {
+	var b [headerSize]byte
+	(&header{kind: kindBye}).put(&b)
+	t.Write(b[:]) // it fails where the peer is gone
+	t.Close()
+}
+
+func (t *twin) Close() error {
+	if t.fd >= 0 {
+		unix.Close(t.fd)
+		t.fd = -1
 	}
-	return fd, nil
+	return t.Conn.Close()
 }
 
 // unpace has a socket send as fast as its peer reads. On the loopback device there is no network to be careful of and nothing is lost, and BBR, which

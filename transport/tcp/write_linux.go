@@ -140,7 +140,7 @@ func (f *flow) refused(errno unix.Errno) {
 		f.watched &^= unix.EPOLLIN // so that it is set again: room that the socket has all the while is no news otherwise
 	case unix.EAGAIN:
 	default:
-		f.conn.cannotSend(isGone(errno))
+		f.conn.cannotSend(f.conn.blame(errno))
 		return
 	}
 	if f.watched != 0 { // by who looks once more before it sleeps
