@@ -56,7 +56,7 @@ func (c *conn) Stream(i int) transport.Stream { return &c.streams[i] }
 
 // Peer describes the other end.
 func (c *conn) Peer() string {
-	return fmt.Sprintf("rank %d (pid %d on %q)", c.key.Peer, c.p.address.pid, c.p.address.identity.HostName)
+	return c.p.name(c.key.Peer)
 }
 
 // Met reports whether the peer has an entry for the connection.
@@ -191,17 +191,18 @@ func (c *conn) refresh() bool {
 	h := c.p.header()
 	c.gen = atomic.LoadUint64(&h.gen)
 	shut := atomic.LoadUint32(&h.shut) != 0 // before looking for what it sent
+	news := false
 	if c.remote == nil {
 		e, id, err := c.p.find(c.key, c.key.Peer, c.key.Self, c.p.check)
-		if err != nil {
-			return c.end(err, false)
-		}
-		if e == nil && !shut && atomic.LoadUint32(&h.full) != 0 {
+		switch {
+		case err != nil:
+			news = c.end(err, false)
+		case e == nil && !shut && atomic.LoadUint32(&h.full) != 0:
 			return c.end(noRoom(c.p), false)
+		default:
+			c.remote, c.remoteID = e, id
 		}
-		c.remote, c.remoteID = e, id
 	}
-	news := false
 	if c.remote != nil {
 		state, ring := atomic.LoadUint64(&c.remote.state), atomic.LoadUint64(&c.remote.ring)
 		if atomic.LoadUint64(&c.remote.id) != c.remoteID {
@@ -209,13 +210,13 @@ func (c *conn) refresh() bool {
 		}
 		if ring != 0 && !c.attached {
 			if err := c.attach(ring); err != nil {
-				return c.end(err, false)
+				c.end(err, false)
 			}
 			news = true
 		}
 		switch {
 		case state&entryClosed != 0 || state == entryFree:
-			return c.end(fmt.Errorf("the peer closed the connection: %w", transport.ErrLeft), true)
+			return c.end(fmt.Errorf("the peer closed the connection: %w", transport.ErrLeft), true) || news
 		case state&entryBroken != 0:
 			news = c.end(fmt.Errorf("connection reset: %w", transport.ErrGone), false) || news
 		case state&entryRefused != 0:
@@ -223,7 +224,7 @@ func (c *conn) refresh() bool {
 		}
 	}
 	if shut {
-		return c.end(fmt.Errorf("the peer closed its endpoint: %w", transport.ErrLeft), true)
+		return c.end(errShut, true) || news
 	}
 	return news
 }
@@ -231,7 +232,9 @@ func (c *conn) refresh() bool {
 // takenBack reports, after memory that the peer lent was read, that it may have been written to meanwhile: the peer closed its end, as it
 // does before the memory is its user's again.
 func (c *conn) takenBack() error {
-	// What was read must have been read before the peer's state is: an addition is a fence on all processors, a load is not on arm64.
+	// What was read must have been read before the peer's state is. A load keeps nothing before it on arm64. An addition ends in a store with release,
+	// which what was read stays before, with LSE and without; and a load with acquire, as atomic ones are, stays behind a store with release. The peer's
+	// addition to gen, in announce, keeps what it writes next behind its state in the same way.
 	atomic.AddUint32(&c.fence, 1)
 	h := c.p.header()
 	if c.remote != nil && atomic.LoadUint64(&c.remote.state)&entryClosed == 0 && atomic.LoadUint64(&c.remote.id) == c.remoteID && atomic.LoadUint32(&h.shut) == 0 {

@@ -38,7 +38,7 @@ func (e *Endpoint) publish(k transport.Key) (*entry, uint64, error) {
 		}
 		e.nextID++
 		atomic.StoreUint64(&free.id, e.nextID)
-		free.comm, free.channel, free.from, free.to = k.Comm, k.Channel, k.Self, k.Peer
+		free.becomes(k)
 		atomic.StoreUint64(&free.ring, 0)
 		atomic.StoreUint64(&free.ack, 0)
 		atomic.StoreUint64(&free.state, entryOpen)

@@ -55,7 +55,8 @@
 //     nothing shares any more. So no byte of ours changes afterwards, however late a frozen peer goes on.
 //   - A peer that dies is noticed by Progress through its pidfd, or on kernels before
 //     5.3 through the lock on its segment.
-//   - Dead processes leave no memory: it goes with the last that has it mapped. Their
+//   - Dead processes leave no memory: it goes with the last that has it mapped, which
+//     none has when nothing is in it that somebody could still read. Their
 //     sockets are removed by the next Open. One counts as dead when its pid is gone
 //     or was started at another time; in another pid namespace (a restarted
 //     container), when nobody listens. Sockets of other users are left alone.

@@ -128,12 +128,16 @@ func (e *Endpoint) peer(encoded []byte) (*peer, error) {
 	if e.closed {
 		return nil, fmt.Errorf("shm: reach: %w", transport.ErrClosed)
 	}
-	return e.peers[string(encoded)], nil
+	p := e.peers[string(encoded)]
+	if p != nil && p.base == nil {
+		return p, fmt.Errorf("shm: reach: %w", p.gone)
+	}
+	return p, nil
 }
 
 func (e *Endpoint) reach(ctx context.Context, encoded []byte) (*peer, error) {
 	if p, err := e.peer(encoded); p != nil || err != nil {
-		return p, err
+		return p, err // with both, it is one that is no more
 	}
 	a, err := parseAddress(encoded)
 	if err != nil {
@@ -167,7 +171,9 @@ func (e *Endpoint) Conn(key transport.Key, address []byte) (transport.Conn, erro
 		return nil, fmt.Errorf("shm: connect: channel %d, ranks %d and %d: want a channel ≥ %d and ranks ≥ 0", key.Channel, key.Self, key.Peer, transport.PointToPoint)
 	}
 	p, err := e.reach(context.Background(), address)
-	if err != nil {
+	if err != nil && p != nil {
+		return nil, &transport.PeerError{Transport: "shm", Key: key, Peer: p.name(key.Peer), Op: "connect", Err: p.gone}
+	} else if err != nil {
 		return nil, err
 	}
 	e.reap()
@@ -186,6 +192,7 @@ func (e *Endpoint) Progress() bool {
 	if now.Sub(e.lastLook) < liveness {
 		return false
 	}
+	buries := now.Unix() != e.lastLook.Unix() // it looks at all that a peer has sent
 	e.lastLook = now
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,12 +222,18 @@ func (e *Endpoint) Progress() bool {
 		}
 	}
 	for _, p := range e.peers {
+		if p.base == nil {
+			continue
+		}
 		if p.gone == nil && p.lockFree() {
 			p.die()
 			moved = true
 		}
 		for _, c := range p.conns {
 			moved = c.look() || moved
+		}
+		if buries && p.bury() {
+			e.pollfds = nil // it has the descriptor
 		}
 	}
 	return moved
@@ -268,8 +281,10 @@ func (e *Endpoint) Close() error {
 	atomic.StoreUint32(&h.shut, 1)
 	e.seg.announce()
 	for _, p := range e.peers {
-		p.ring()
-		p.close()
+		if p.base != nil {
+			p.ring()
+			p.close()
+		}
 	}
 	e.final = h.counters
 	clear(e.peers)

@@ -83,8 +83,16 @@ type entry struct {
 	_       uint64
 }
 
+// is and becomes are atomic, word by word: plain accesses may pass those of id and state, between which they must stay, on arm64.
 func (e *entry) is(k transport.Key, from, to int32) bool {
-	return e.comm == k.Comm && e.channel == k.Channel && e.from == from && e.to == to
+	return atomic.LoadUint64(&e.comm) == k.Comm && atomic.LoadInt32(&e.channel) == k.Channel && atomic.LoadInt32(&e.from) == from && atomic.LoadInt32(&e.to) == to
+}
+
+func (e *entry) becomes(k transport.Key) {
+	atomic.StoreUint64(&e.comm, k.Comm)
+	atomic.StoreInt32(&e.channel, k.Channel)
+	atomic.StoreInt32(&e.from, k.Self)
+	atomic.StoreInt32(&e.to, k.Peer)
 }
 
 // Both ends must agree, in any build: a fixed hash.

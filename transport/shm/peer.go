@@ -26,7 +26,7 @@ type peer struct {
 	// The driver's:
 	known extents // pages that were found there
 	conns []*conn
-	gone  error // the process is dead
+	gone  error // the process is dead, or the endpoint was closed and the peer is buried
 	puts  puts
 }
 
@@ -107,7 +107,7 @@ func (p *peer) attach(own *Endpoint) error {
 		return err
 	}
 	if p.dead() {
-		return fmt.Errorf("process %d, which listened at %s, is dead: %w", p.address.pid, p.address.path, transport.ErrGone)
+		return p.fate()
 	}
 	if p.pidfd >= 0 {
 		unix.Close(p.fd)
@@ -152,7 +152,9 @@ func (p *peer) check(off, n int64) error {
 		return nil
 	}
 	// A hole would be filled by the first access, and SIGBUS when it cannot be.
-	if err := unix.Madvise(p.bytes(lo, hi-lo), unix.MADV_POPULATE_WRITE); err != nil && err != unix.EINVAL {
+	if err := unix.Madvise(p.bytes(lo, hi-lo), unix.MADV_POPULATE_WRITE); err == unix.ENOMEM { // for our own page tables
+		return memoryError("what a peer wrote", hi-lo, err)
+	} else if err != nil && err != unix.EINVAL {
 		return &descriptorError{What: "something", Offset: uint64(off), Bytes: n, Segment: p.size, Err: err}
 	}
 	if len(p.known) > 4096 {
@@ -181,11 +183,58 @@ func (p *peer) lockFree() bool {
 	return err == nil && !held
 }
 
+// fate is how a process ended that is dead: after it closed its endpoint or before.
+func (p *peer) fate() error {
+	if atomic.LoadUint32(&p.header().shut) != 0 {
+		return errShut
+	}
+	return fmt.Errorf("process %d, which listened at %s, is dead: %w", p.address.pid, p.address.path, transport.ErrGone)
+}
+
+var errShut = fmt.Errorf("the peer closed its endpoint: %w", transport.ErrLeft)
+
+// die notes that the process is dead. What it did before comes first.
 func (p *peer) die() {
-	p.gone = fmt.Errorf("process %d died: %w", p.address.pid, transport.ErrGone)
+	p.gone = p.fate()
 	for _, c := range p.conns {
+		c.refresh()
 		c.end(p.gone, true)
 	}
+}
+
+// bury lets go of the memory of a process that is dead, or of an endpoint that is closed, once there is nothing in it that anybody could still read: it
+// goes with the last that has it mapped.
+func (p *peer) bury() bool {
+	if len(p.conns) > 0 || p.gone == nil && atomic.LoadUint32(&p.header().shut) == 0 || p.wanted() {
+		return false
+	}
+	if p.gone == nil {
+		p.gone = errShut
+	}
+	p.close()
+	return true
+}
+
+// wanted reports whether the peer has sent something on a connection whose other end has not been closed, perhaps since it was not opened yet.
+func (p *peer) wanted() bool {
+	for i := range pieces {
+		off, n := atomic.LoadUint64(&p.header().piece[i]), int64(pieceEntries<<i*entryBytes)
+		if off != firstPieceAt && (i == 0 || !p.holds(off, n, entryBytes) || p.check(int64(off), n) != nil) {
+			return false // the end of the directory, or nonsense
+		}
+		for k := range int64(pieceEntries << i) {
+			x := (*entry)(p.at(int64(off) + k*entryBytes))
+			if atomic.LoadUint64(&x.state) != entryFree && atomic.LoadUint64(&x.ring) != 0 && atomic.LoadUint64(&x.ack) != atomic.LoadUint64(&x.id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// name describes the peer as a rank.
+func (p *peer) name(rank int32) string {
+	return fmt.Sprintf("rank %d (pid %d on %q)", rank, p.address.pid, p.address.identity.HostName)
 }
 
 // ring wakes the peer if it sleeps.

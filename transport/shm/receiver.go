@@ -144,7 +144,7 @@ func (r *receiver) done(flag uint64, bytes int) {
 	r.seq++
 	r.counters.messagesReceived++
 	r.counters.bytesReceived += uint64(bytes)
-	// A full fence, as in publish: the peer may sleep until there is room.
+	// As in publish: the peer may sleep until there is room.
 	atomic.StoreUint64(r.ring.head(), r.seq)
 	if atomic.LoadUint32(r.bell) != 0 {
 		wake(r.bell)

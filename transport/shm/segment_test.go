@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -417,4 +418,37 @@ func TestDirectory(t *testing.T) {
 	}
 	_, _, err := a.publish(transport.Key{Comm: 8})
 	require.NoError(t, err)
+}
+
+// TestFindWhilePublishing: an entry that is found is the connection's, with its number, though it may be another's just before and after. The race detector
+// sees, in memory of Go's, whether what tells them apart is read between two looks at the number, on all processors.
+func TestFindWhilePublishing(t *testing.T) {
+	memory := make([]uint64, headerBytes/8)
+	e := &Endpoint{seg: &segment{mapping: mapping{unsafe.Pointer(unsafe.SliceData(memory)), headerBytes}}, piece: [pieces]int64{firstPieceAt}}
+	e.seg.header().piece[0] = firstPieceAt
+	keys := []transport.Key{{Comm: 1, Self: 0, Peer: 1}}
+	at := func(k transport.Key) uint64 { return hashKey(k, k.Self, k.Peer) % pieceEntries }
+	for comm := uint64(2); len(keys) < 2; comm++ {
+		if k := (transport.Key{Comm: comm, Self: 0, Peer: 1}); at(k) == at(keys[0]) {
+			keys = append(keys, k)
+		}
+	}
+	const times = 20_000
+	var owner sync.WaitGroup
+	owner.Go(func() {
+		for i := range uint64(times) { // numbers begin at 1
+			x, id, err := e.publish(keys[i%2])
+			assert.NoError(t, err)
+			assert.Equal(t, i+1, id)
+			atomic.StoreUint64(&x.state, entryFree)
+		}
+	})
+	for range times {
+		for i, k := range keys {
+			x, id, err := e.seg.find(k, 0, 1, func(int64, int64) error { return nil })
+			require.NoError(t, err)
+			require.True(t, x == nil || id%2 == uint64(1-i), "connection %d has number %d", i, id)
+		}
+	}
+	owner.Wait()
 }

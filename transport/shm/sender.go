@@ -72,8 +72,8 @@ func (s *stream) Send(tag uint32, b transport.Buf) (bool, error) {
 	return true, nil
 }
 
-// publish lets the reader see the line, and wakes it if it sleeps. The store is a
-// full fence: either we see the peer's sleep word, or the peer sees our line.
+// publish lets the reader see the line, and wakes it if it sleeps. Atomic accesses have
+// one order: either we see the peer's sleep word, or the peer sees our line.
 func (t *sender) publish(p *uint64, tag uint32, n int) {
 	atomic.StoreUint64(p, t.seq<<32|uint64(tag))
 	t.seq++
