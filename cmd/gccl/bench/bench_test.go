@@ -101,7 +101,12 @@ func TestEveryKindIsRight(t *testing.T) {
 				sizes := map[string]bool{}
 				for _, row := range results[0].Rows {
 					require.NotNil(t, row.Wrong)
-					sizes[fmt.Sprint(row.Bytes, row.DType, row.RedOp, row.root)] = true
+					require.Equal(t, k.rooted, row.Root != nil, "a root where the kind has one")
+					root := -1
+					if row.Root != nil {
+						root = *row.Root
+					}
+					sizes[fmt.Sprint(row.Bytes, row.DType, row.RedOp, root)] = true
 				}
 				require.Len(t, results[0].Rows, places*len(sizes))
 				require.Contains(t, table, fmt.Sprintf("world %d ranks, 1 host, mem", n))
@@ -151,7 +156,7 @@ func TestUC95_TableAndJSONHaveTheSameNumbers(t *testing.T) {
 		for _, kind := range []string{"all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv"} {
 			cfg := plain(t, kind)
 			cfg.Sizes = Sizes{Min: 1 << 10, Max: 64 << 10, Factor: 8}
-			cfg.Iters, cfg.Checks = 5, 0
+			cfg.Iters, cfg.Checks, cfg.Roots = 5, 0, nil
 			results, errs, table, lines, _ := run(t, n, cfg, nil)
 			require.NoError(t, errs[0])
 			rows := rowsOf(t, lines)
@@ -172,6 +177,11 @@ func TestUC95_TableAndJSONHaveTheSameNumbers(t *testing.T) {
 					row := rows[next]
 					next++
 					require.Equal(t, fmt.Sprint(row.Bytes), fields[0])
+					root := "-1"
+					if row.Root != nil {
+						root = fmt.Sprint(*row.Root)
+					}
+					require.Equal(t, root, fields[4])
 					require.Equal(t, place == 1, row.InPlace)
 					require.Equal(t, []string{short(row.TimeUS.P50), short(*row.AlgBW), short(*row.BusBW), "N/A"}, cells)
 					require.InDelta(t, *row.AlgBW*cfg.Kind.BusFactor(n), *row.BusBW, 1e-9)

@@ -203,8 +203,8 @@ func (r *deviceRunner) head() string {
 	if r.on.Graph {
 		how = "captured in a graph, which is replayed"
 	}
-	fmt.Fprintf(&b, "# time: median of %d iterations by the GPU's clock; an iteration is %s of all ranks, %s, and its time divided by that\n",
-		r.cfg.Iters, plural(r.cfg.Agg, "call"), how)
+	fmt.Fprintf(&b, "# time: median of %s by the GPU's clock; an iteration is %s of all ranks, %s, and its time divided by that\n",
+		plural(r.cfg.Iters, "iteration"), plural(r.cfg.Agg, "call"), how)
 	if r.apart {
 		b.WriteString("# an iteration's time is that of the rank that took longest\n")
 	}

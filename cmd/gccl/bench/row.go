@@ -17,6 +17,7 @@ type Row struct {
 	Ranks     int      `json:"ranks"`
 	Algo      string   `json:"algo"`
 	Transport string   `json:"transport"`
+	Root      *int     `json:"root"` // null where the kind has none
 	Memory    string   `json:"memory"`
 	InPlace   bool     `json:"in_place"`
 	Iters     int      `json:"iters"`
@@ -26,7 +27,6 @@ type Row struct {
 	Wrong     *int64   `json:"wrong"`   // elements; null when nothing was checked
 	Barrier   string   `json:"barrier"` // before each call: "page", "comm", or "none" when they are back to back
 
-	root int     // -1 where the kind has none
 	time float64 // of TimeUS the one that the bandwidths come from, in microseconds
 }
 
@@ -34,7 +34,7 @@ type Row struct {
 func newRow(m *message, cfg *Config) Row {
 	row := Row{
 		Kind: m.kind.Name, Bytes: m.size, Count: m.size / int64(m.dtype.Size()), DType: m.dtype.String(), RedOp: "none",
-		Ranks: m.ranks, Algo: "none", Memory: string(cfg.Memory), InPlace: m.inPlace, Iters: cfg.Iters, root: -1,
+		Ranks: m.ranks, Algo: "none", Memory: string(cfg.Memory), InPlace: m.inPlace, Iters: cfg.Iters,
 	}
 	if m.kind.isBarrier() {
 		row.DType = "none"
@@ -43,7 +43,8 @@ func newRow(m *message, cfg *Config) Row {
 		row.RedOp = m.op.String()
 	}
 	if m.kind.rooted {
-		row.root = m.root
+		root := m.root
+		row.Root = &root
 	}
 	return row
 }

@@ -80,13 +80,13 @@ func TestUC95_RowJSON(t *testing.T) {
 	require.NoError(t, err)
 	wrong := int64(0)
 	row := Row{Kind: k.Name, Bytes: 1000, Count: 250, DType: "float", RedOp: "sum", Ranks: 8, Algo: "ring", Transport: "shm",
-		Memory: "alloc", Iters: 3, Wrong: &wrong, Barrier: "page", TimeUS: TimeUS{1, 2, 3, 2}, root: -1}
+		Memory: "alloc", Iters: 3, Wrong: &wrong, Barrier: "page", TimeUS: TimeUS{1, 2, 3, 2}}
 	row.setBandwidth(k, 2)
 	text, err := json.Marshal(row)
 	require.NoError(t, err)
 	var keys map[string]any
 	require.NoError(t, json.Unmarshal(text, &keys))
-	for _, key := range strings.Fields("kind bytes count dtype redop ranks algo transport memory in_place iters time_us algbw_gb_per_s busbw_gb_per_s wrong barrier") {
+	for _, key := range strings.Fields("kind bytes count dtype redop ranks algo transport root memory in_place iters time_us algbw_gb_per_s busbw_gb_per_s wrong barrier") {
 		require.Contains(t, keys, key)
 		delete(keys, key)
 	}
@@ -106,7 +106,7 @@ func TestTableShowsTheTimeOfTheBandwidths(t *testing.T) {
 	require.NoError(t, err)
 	for _, barrier := range []string{"page", "comm", "none"} {
 		for _, us := range []float64{2, 2.5} {
-			row := Row{Bytes: 1000, Ranks: 2, Barrier: barrier, TimeUS: TimeUS{1, 2, 3, 2.5}, root: -1}
+			row := Row{Bytes: 1000, Ranks: 2, Barrier: barrier, TimeUS: TimeUS{1, 2, 3, 2.5}}
 			row.setBandwidth(k, us)
 			var out bytes.Buffer
 			require.NoError(t, (&table{w: &out}).row([]Row{row}))

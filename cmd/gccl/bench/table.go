@@ -33,11 +33,11 @@ func (r *runner) head() string {
 	case n == 1:
 		b.WriteString("# a world of 1: nothing leaves the rank, so there is no bandwidth to print; start more with --ranks, `gccl run` or a launcher\n")
 	case cfg.BackToBack:
-		fmt.Fprintf(&b, "# time: mean of %d iterations back to back, of the slowest rank; inputs are not rewritten\n", cfg.Iters)
+		fmt.Fprintf(&b, "# time: mean of %s back to back, of the slowest rank; inputs are not rewritten\n", plural(cfg.Iters, "iteration"))
 	case r.gate.page == nil:
-		fmt.Fprintf(&b, "# time: median of %d iterations, of the slowest rank in each; before each a Barrier, whose end the ranks see at different times (%s)\n", cfg.Iters, r.gate.why)
+		fmt.Fprintf(&b, "# time: median of %s, of the slowest rank in each; before each a Barrier, whose end the ranks see at different times (%s)\n", plural(cfg.Iters, "iteration"), r.gate.why)
 	default:
-		fmt.Fprintf(&b, "# time: median of %d iterations, of the slowest rank in each; before each a barrier in a shared page\n", cfg.Iters)
+		fmt.Fprintf(&b, "# time: median of %s, of the slowest rank in each; before each a barrier in a shared page\n", plural(cfg.Iters, "iteration"))
 	}
 	if cfg.Agg > 1 {
 		fmt.Fprintf(&b, "# an iteration is %d calls, and its time divided by that\n", cfg.Agg)
@@ -67,8 +67,11 @@ func (t *table) begin(head string) error {
 // row prints a message: out of place, and in place if there is that.
 func (t *table) row(rows []Row) error {
 	var b strings.Builder
-	first := rows[0]
-	fmt.Fprintf(&b, "%12d %13d %9s %7s %6d", first.Bytes, first.Count, first.DType, first.RedOp, first.root)
+	first, root := rows[0], -1 // as nccl-tests writes none
+	if first.Root != nil {
+		root = *first.Root
+	}
+	fmt.Fprintf(&b, "%12d %13d %9s %7s %6d", first.Bytes, first.Count, first.DType, first.RedOp, root)
 	for i := range 2 {
 		if i < len(rows) {
 			r := rows[i]
