@@ -239,7 +239,7 @@ func TestUsage(t *testing.T) {
 		{"bench all_reduce --device cuda --back_to_back", "--back-to-back with --device cuda"},
 		{"bench all_reduce --device cuda --ranks 100000", "--ranks 100000; want 1 to 4096"},
 		{"bench all_reduce --device cuda -r 2", "-r 2; want 0 to 1"},
-		{"bench all_reduce -d double -b 4 -e 4", "holds not one element"},
+		{"bench all_reduce -d double -b 4 -e 4", "no size from -b 4 to -e 4 holds one element of double; want a size of at least 8"},
 		{"bench all_reduce -g 8", "unknown shorthand flag: 'g'"},
 		{"bench sendrecv --ranks 1", "needs at least 2 ranks"},
 		{"run", "no program to run"},

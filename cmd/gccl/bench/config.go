@@ -69,7 +69,13 @@ func (c *Config) Check(n int) error {
 		}
 	}
 	if rows == 0 {
-		return fmt.Errorf("-e %s holds not one element of %v for each of %d ranks", FormatSize(c.Sizes.Max), c.DTypes, n)
+		least := slices.MinFunc(c.DTypes, func(a, b kernels.DType) int { return a.Size() - b.Size() })
+		blocks, each := max(c.Kind.in(n), c.Kind.out(n)), ""
+		if blocks > 1 {
+			each = fmt.Sprintf(" for each of %d ranks", n)
+		}
+		return fmt.Errorf("no size from -b %s to -e %s holds one element of %v%s; want a size of at least %s",
+			FormatSize(c.Sizes.Min), FormatSize(c.Sizes.Max), least, each, FormatSize(int64(blocks*least.Size())))
 	}
 	return nil
 }

@@ -73,6 +73,14 @@ func TestConfigRefuses(t *testing.T) {
 	require.ErrorContains(t, cfg.Check(2), "-o mulsum of [int32]; want a floating-point type")
 	cfg.DTypes = append(cfg.DTypes, kernels.Float32)
 	require.NoError(t, cfg.Check(2))
+	for kind, want := range map[string]string{
+		"all_reduce": "no size from -b 1 to -e 7 holds one element of double; want a size of at least 8",
+		"all_gather": "no size from -b 1 to -e 7 holds one element of double for each of 3 ranks; want a size of at least 24",
+	} {
+		cfg = plain(t, kind)
+		cfg.Sizes, cfg.DTypes = Sizes{Min: 1, Max: 7, Factor: 8}, []kernels.DType{kernels.Float64}
+		require.EqualError(t, cfg.Check(3), want)
+	}
 	cfg = plain(t, "sendrecv")
 	require.ErrorContains(t, cfg.Check(1), "2 ranks")
 	require.NoError(t, cfg.Check(2))
