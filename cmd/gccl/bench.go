@@ -47,6 +47,23 @@ machine. The short flags mean what they mean in nccl-tests, as do sizes: of an a
 receives, of a reduce_scatter what it gives. Inputs are rewritten before each timed call, every element of
 the checked calls is compared, and the exit status is 1 if one was wrong.
 
+The columns, and with --json the fields of a row's object:
+
+  size (B)          bytes                 of the message: whole elements for each rank
+  count (elements)  count                 elements in it
+  type, redop       dtype, redop          redop is none where the kind reduces nothing
+  root              root                  -1, in JSON null, where the kind has none
+  time (us)         time_us               microseconds of a call: the median of the iterations, in each the slowest rank's; with --back-to-back the
+                                          mean. In JSON min, p50 (the median), p99 and mean
+  algbw (GB/s)      algbw_gb_per_s        size by time, in 10^9 bytes a second
+  busbw (GB/s)      busbw_gb_per_s        algbw times 2(n-1)/n of an all_reduce between n ranks, times (n-1)/n of all_gather, reduce_scatter and
+                                          alltoall, times 1 of the others; both are -, in JSON null, for one rank and for no bytes
+  #wrong            wrong                 wrong elements of all ranks in all checked calls; N/A, in JSON null, when nothing was checked
+  p99 out, p99 in   time_us.p99           microseconds that 99 % of the iterations don't exceed, out of place and in place; of fewer than 100 the longest
+
+and in JSON alone kind, ranks, algo (the algorithm), transport, memory, in_place, iters, and barrier: what was before each call, page (in shared
+memory), comm (a Barrier) or none.
+
 One connection alone, without collectives, is what write_bw, write_lat, send_lat, read_bw and atomic_lat measure.`,
 		Example: `  gccl bench all_reduce -b 8 -e 64M -f 4
   gccl bench all_reduce -d all -o all -b 1M -e 1M --ranks 4 --transport tcp

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -306,6 +309,35 @@ func commandLines(line string) (all [][]string) {
 		}
 	}
 	return all
+}
+
+// TestColumnsAreExplained: what stands over the table and in a row's JSON is what the help explains, with its unit.
+func TestColumnsAreExplained(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rows.jsonl")
+	out := command(t, nil, "bench", "broadcast", "-b", "8", "-e", "8", "-n", "1", "--json", file)
+	require.Zero(t, out.code, out.stderr)
+	help := command(t, nil, "bench", "--help").stdout
+	_, columns, found := strings.Cut(help, "The columns")
+	require.True(t, found)
+	columns, _, found = strings.Cut(columns, "\n\nUsage:")
+	require.True(t, found)
+	var heads []string
+	for line := range strings.Lines(out.stdout) {
+		if strings.HasPrefix(line, "# ") && (strings.Contains(line, "algbw") || strings.Contains(line, "(GB/s)")) && strings.Contains(line, "  ") {
+			heads = append(heads, strings.Fields(strings.TrimPrefix(line, "#"))...)
+		}
+	}
+	require.Greater(t, len(heads), 20, out.stdout)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	line, _, _ := strings.Cut(string(text), "\n")
+	var row map[string]any
+	require.NoError(t, json.Unmarshal([]byte(line), &row))
+	names := append(heads, slices.Collect(maps.Keys(row))...)
+	names = append(names, slices.Collect(maps.Keys(row["time_us"].(map[string]any)))...)
+	for _, name := range names {
+		require.Regexp(t, `(^|[\s(,.])`+regexp.QuoteMeta(name)+`([\s),.:]|$)`, columns)
+	}
 }
 
 func TestTooMuchMemoryIsAnError(t *testing.T) {
