@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -193,10 +192,8 @@ func (c *Config) join(ctx context.Context, root *Root) (*session, error) {
 		}
 		return nil, err
 	}
-	// An address of a world before this one may be in use again, by somebody of this one: the nonce tells them apart.
-	id := binary.BigEndian.Uint64(t.nonce[:]) ^ c.ID.Hash()
 	e.hub.open(t.nonce)
-	s := newSession(c.Rank, id, t.addrs, e.hub, c)
+	s := newSession(c.Rank, t.session(c.ID), t.addrs, e.hub, c)
 	if err := e.hub.enter(s); err != nil {
 		panic("bootstrap: a new hub refuses its first session: " + err.Error())
 	}

@@ -216,7 +216,7 @@ func (r *Root) completeLocked() {
 	}
 	r.table, r.meeting.lost = t, make([]bool, r.world)
 	r.broadcastLocked(makeFrame(frameTable, t.body()))
-	r.log.Info("all ranks joined", "world", r.world, "elapsed", time.Since(r.first))
+	r.log.Info("all ranks joined", "comm", logID(t.session(r.id)), "size", r.world, "elapsed", time.Since(r.first))
 }
 
 // substituteLocked replaces loopback addresses, which ranks on this host found themselves behind, where ranks on other hosts

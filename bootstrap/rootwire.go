@@ -132,6 +132,10 @@ type table struct {
 	addrs []netip.AddrPort
 }
 
+// session is the id of the session of the world that meets by an id. An address of a world before this one may be in use again, by
+// somebody of this one: the nonce tells them apart.
+func (t table) session(id ID) uint64 { return binary.BigEndian.Uint64(t.nonce[:]) ^ id.Hash() }
+
 func (t table) body() []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+nonceSize+len(t.addrs)*addrSize), uint32(t.home))
 	b = append(b, t.nonce[:]...)

@@ -127,6 +127,7 @@ const (
 type session struct {
 	rank, size int
 	id         uint64
+	world      uint64           // id of the session that Join made and this one is a sub of, or our own
 	addrs      []netip.AddrPort // by rank
 	hub        *hub             // nil in a world of one
 	root       io.Closer        // the root that we serve, or nil
@@ -179,10 +180,9 @@ type fate struct {
 }
 
 func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, c *Config) *session {
-	log := c.Log
 	s := &session{
 		rank: rank, size: len(addrs), id: id, addrs: addrs, hub: h,
-		config: c, log: log.With("session", fmt.Sprintf("%016x", id), "rank", rank, "world", len(addrs)),
+		config: c, world: id, log: c.Log.With("comm", logID(id), "rank", rank, "size", len(addrs)),
 		changed: make(chan struct{}),
 		fate:    make([]fate, len(addrs)),
 		closed:  make(chan struct{}),
@@ -201,6 +201,9 @@ func newSession(rank int, id uint64, addrs []netip.AddrPort, h *hub, c *Config) 
 	s.agreement.init()
 	return s
 }
+
+// logID is an id as log lines have it, those of the package's user, too.
+func logID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 func (s *session) Rank() int  { return s.rank }
 func (s *session) Size() int  { return s.size }

@@ -57,7 +57,8 @@ func (s *session) sub(ctx context.Context, ranks []int, agreed bool) (Session, e
 		addrs[i] = s.addrs[r]
 	}
 	sub := newSession(me, subID(s.id, list, number, count), addrs, s.hub, s.config)
-	sub.outer = ranks
+	sub.outer, sub.world = ranks, s.world
+	sub.log = sub.log.With("world", logID(s.world)) // by which a job's lines are found
 	if sub.hub != nil {
 		if err := sub.hub.enter(sub); err != nil {
 			sub.hub = nil // never entered

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type Comm struct {
 	lineup  lineup
 	model   tune.Model
 	family  *family
+	log     *slog.Logger
 	session bootstrap.Session // nil alone
 
 	port     *engine.Port
@@ -94,7 +96,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		return nil, initError(cfg, start, err)
 	}
 	if session == nil {
-		f := &family{cfg: cfg, log: cfg.Logger, driver: cfg.Driver, routes: make([]route, 1), refs: 1}
+		f := &family{cfg: cfg, id: cfg.ID.Hash(), log: logger(cfg.Logger, cfg.ID.Hash(), 0, 1), driver: cfg.Driver, routes: make([]route, 1), refs: 1}
 		if !cfg.Device.IsHost() {
 			if f.device, err = openGPU(cfg.Device); err != nil {
 				return nil, initError(cfg, start, err)
@@ -105,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 				return nil, initError(cfg, start, errors.Join(err, f.close()))
 			}
 		}
-		c := newComm(cfg.ID.Hash(), 0, []int{0}, f, nil)
+		c := newComm(f.id, 0, []int{0}, f, nil)
 		if err := c.joinGPU(ctx); err != nil {
 			return nil, initError(cfg, start, errors.Join(err, c.Close()))
 		}
@@ -125,13 +127,13 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		c.Abort(err)
 		return nil, initError(cfg, start, errors.Join(err, c.Close()))
 	}
-	f.log.Debug("communicator ready", "comm", c.name(), "paths", c.pathSummary(), "orders", c.lineup.orders)
+	c.log.Debug("communicator ready", "paths", c.pathSummary(), "orders", c.lineup.orders)
 	return c, nil
 }
 
 // newComm makes a communicator, whose is the caller's hold of the family from now on.
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
-	c := &Comm{id: id, rank: rank, world: world, lineup: f.lineupOf(world), model: f.model, family: f, session: s,
+	c := &Comm{id: id, rank: rank, world: world, log: f.logOf(id, rank, len(world)), lineup: f.lineupOf(world), model: f.model, family: f, session: s,
 		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
 		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1)}}
 	if c.lineup.hosts == nil && f.within != nil {
@@ -169,7 +171,7 @@ func (c *Comm) Size() int { return len(c.world) }
 // ID is the same on all ranks, and another for every communicator.
 func (c *Comm) ID() uint64 { return c.id }
 
-func (c *Comm) name() string { return fmt.Sprintf("%016x", c.id) }
+func (c *Comm) name() string { return nameOf(c.id) }
 
 // dial returns the connection to a peer on a channel. The driver's token is held.
 func (c *Comm) dial(channel int32, peer int) (transport.Conn, error) {

@@ -97,13 +97,13 @@ func (c *Comm) joinGPU(ctx context.Context) error {
 			return err
 		}
 		if no == "" {
-			f.log.Info("collectives on GPU memory go over links between the GPUs of several processes; messages by way of host memory", "comm", c.name())
+			c.log.Info("collectives on GPU memory go over links between the GPUs of several processes; messages by way of host memory")
 			return c.joinProxy(ctx)
 		}
 		why = no
 	}
 	if why != "" {
-		f.log.Info("messages of GPU memory go by way of host memory; GPUDirect is off", "comm", c.name(), "reason", why)
+		c.log.Info("messages of GPU memory go by way of host memory; GPUDirect is off", "reason", why)
 		return c.joinProxy(ctx)
 	}
 	// What the ranks share is on the GPUs of all, and freed by the last one to leave: until then they stay open.

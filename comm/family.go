@@ -28,6 +28,7 @@ import (
 // family is what a communicator shares with those split from it: endpoints, and the way to every rank of the world.
 type family struct {
 	cfg       Config
+	id        uint64 // of the world's communicator
 	log       *slog.Logger
 	driver    *engine.Driver
 	endpoints []transport.Endpoint
@@ -51,7 +52,7 @@ type family struct {
 
 // newFamily opens our endpoints, tells the others, and chooses a route to each of them. It uses at most two gathers. The caller holds it.
 func newFamily(ctx context.Context, cfg Config, s bootstrap.Session, at listenAt) (*family, error) {
-	f := &family{cfg: cfg, log: cfg.Logger.With("rank", s.Rank(), "size", s.Size()), driver: cfg.Driver, refs: 1}
+	f := &family{cfg: cfg, id: s.ID(), log: logger(cfg.Logger, s.ID(), s.Rank(), s.Size()), driver: cfg.Driver, refs: 1}
 	if s.Size() == 1 {
 		f.routes = make([]route, 1)
 		return f, nil

@@ -196,7 +196,7 @@ func (c *Comm) Invite(ctx context.Context, more int) (bootstrap.ID, error) {
 	if err != nil {
 		return bootstrap.ID{}, fmt.Errorf("comm %s: invite: %w", c.name(), err)
 	}
-	root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: at, Ports: cfg.Ports, Timeout: cfg.InitTimeout, Network: cfg.Network, Log: c.family.log})
+	root, err := bootstrap.ListenRoot(ctx, bootstrap.RootConfig{Address: at, Ports: cfg.Ports, Timeout: cfg.InitTimeout, Network: cfg.Network, Log: cfg.Logger})
 	if err != nil {
 		return bootstrap.ID{}, fmt.Errorf("comm %s: invite: %w", c.name(), err)
 	}

@@ -171,7 +171,7 @@ func (y *proxy) newSlots(in, out int64) (slots, error) {
 			}
 			err = errors.Join(err, y.comm.Free(m))
 		}
-		y.comm.family.log.Warn("messages of GPU memory are copied once more, for shared host memory cannot be pinned", "comm", y.comm.name(), "bytes", bytes, "reason", err)
+		y.comm.log.Warn("messages of GPU memory are copied once more, for shared host memory cannot be pinned", "bytes", bytes, "reason", err)
 	}
 	p, err := y.device.AllocPinned(bytes)
 	s.at, s.free = p.Host, func() error { return y.device.FreePinned(p) }

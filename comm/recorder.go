@@ -147,10 +147,10 @@ func (c *Comm) dump() {
 		return os.Rename(f.Name(), path) // nobody reads half a record
 	}()
 	if err != nil {
-		c.family.log.Warn("no record written", "path", path, "reason", err)
+		c.log.Warn("no record written", "path", path, "reason", err)
 		return
 	}
-	c.family.log.Warn("record written", "path", path)
+	c.log.Warn("record written", "path", path)
 }
 
 // dumpOnSignal writes a record at every SIGUSR1, until ctx ends.

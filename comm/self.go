@@ -53,7 +53,7 @@ func (r *run) waitSelf(ctx context.Context) error {
 		case <-r.matched:
 			return nil
 		case <-warn.C:
-			c.family.log.Warn("a call waits", "comm", c.name(), "call", r.call.String(), "seq", r.seq, "for", limits.WarnAfter, "ranks", []int{c.rank},
+			c.log.Warn("a call waits", "call", r.call.String(), "seq", r.seq, "for", limits.WarnAfter, "ranks", []int{c.rank},
 				"because", "this rank has not made the other half of a message to itself: "+advice)
 			continue
 		case <-c.broken:

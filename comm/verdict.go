@@ -25,7 +25,7 @@ func (v *verdict) press(c *Comm, call func() string, waited time.Duration, now t
 		c.fail(&cause{class: "timeout", ranks: v.ranks, text: fmt.Sprintf("%s of rank %d on %v %s", call(), c.rank, c.family.device, words), from: -1})
 	case waited >= limits.WarnAfter && now.Sub(*warned) >= limits.WarnAfter:
 		*warned = now
-		c.family.log.Warn("a queued call waits", "comm", c.name(), "call", call(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
+		c.log.Warn("a queued call waits", "call", call(), "for", waited.Round(time.Millisecond), "ranks", v.ranks, "because", v.words)
 	}
 }
 

@@ -326,7 +326,7 @@ func (c *Comm) investigate() {
 	case k.since >= limits.CallTimeout:
 		c.fail(&cause{class: "timeout", ranks: f.ranks, text: what + ": " + f.text, from: -1})
 	case k.since >= limits.WarnAfter:
-		c.family.log.Warn("a call waits", "comm", c.name(), "call", k.String(), "seq", k.seq, "for", k.since.Round(time.Millisecond), "ranks", f.ranks, "because", f.text)
+		c.log.Warn("a call waits", "call", k.String(), "seq", k.seq, "for", k.since.Round(time.Millisecond), "ranks", f.ranks, "because", f.text)
 	}
 }
 

@@ -29,7 +29,7 @@ func (r *run) awaitRanks(ctx context.Context) {
 				continue
 			}
 			if missing := r.ticket.Missing(); missing != nil {
-				c.family.log.Warn("a call waits", "comm", c.name(), "call", r.call.String(), "seq", r.seq, "for", r.elapsed.Round(time.Millisecond), "ranks", missing, "because", "they have not called it")
+				c.log.Warn("a call waits", "call", r.call.String(), "seq", r.seq, "for", r.elapsed.Round(time.Millisecond), "ranks", missing, "because", "they have not called it")
 			}
 			r.timer.Reset(min(3*r.elapsed, limits.CallTimeout-r.elapsed))
 		}
@@ -70,7 +70,7 @@ func (c *Comm) watchDevice() {
 			return
 		case waited >= limits.WarnAfter && time.Since(warned) >= limits.WarnAfter:
 			warned = time.Now()
-			c.family.log.Warn("a queued call waits", "comm", c.name(), "for", waited.Round(time.Millisecond), "ranks", ranks, "because", "their streams have not come to it: work before it does not end")
+			c.log.Warn("a queued call waits", "for", waited.Round(time.Millisecond), "ranks", ranks, "because", "their streams have not come to it: work before it does not end")
 		}
 	}
 }
