@@ -29,8 +29,9 @@ type MissingError struct {
 	Missing []int // ranks never seen
 	Left    []int // ranks that joined and went away again
 	Elapsed time.Duration
-	Err     error // the last failure on the way to the root, or nil
-	cause   error // the context's error
+	Err     error  // the last failure on the way to the root, or nil
+	others  string // whom the root turned away, where this rank serves it
+	cause   error  // the context's error
 }
 
 func (e *MissingError) Error() string {
@@ -45,6 +46,7 @@ func (e *MissingError) Error() string {
 	} else {
 		b.WriteString(progressText(e.World, e.Joined, e.Missing, e.Left))
 	}
+	b.WriteString(e.others)
 	if e.Err != nil {
 		fmt.Fprintf(&b, " (last error: %v)", e.Err)
 	}

@@ -140,6 +140,10 @@ func Join(ctx context.Context, c Config) (Session, error) {
 	s, err := c.join(ctx, root)
 	if err != nil {
 		if root != nil {
+			var missing *MissingError
+			if errors.As(err, &missing) {
+				missing.others = root.impostors()
+			}
 			if errors.Is(err, ErrTimeout) {
 				root.refuse(root.missing(), true) // the others hear it from us, with the names
 			} else {

@@ -48,6 +48,7 @@ type Root struct {
 	members map[int]*member
 	left    map[int]bool // joined and went away; true: as their time was over
 	news    bool         // since the last progress was sent
+	others  impostors
 	refusal *RefusedError
 	table   *table // set when complete
 	meeting meeting
@@ -101,7 +102,7 @@ func ListenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		return nil, fmt.Errorf("bootstrap root: %w", err)
 	}
 	r.meeting.start(DefaultHeartbeat, DefaultSilentAfter)
-	gate := &auth.Gate{Secret: r.id.Secret(), Service: rootService, Log: r.log}
+	gate := &auth.Gate{Secret: r.id.Secret(), Service: rootService, Log: r.log, Failed: r.turnedAway}
 	r.wg.Go(func() {
 		if err := gate.Serve(ln, r.serve); err != nil {
 			r.log.Error("the root cannot accept connections any more", "address", r.addr, "error", err)
@@ -256,7 +257,21 @@ func (r *Root) missing() *RefusedError {
 		ranks = p.left
 	}
 	return &RefusedError{Code: RefusedMissing, Ranks: ranks,
-		Text: progressText(p.world, p.joined, p.missing, p.left) + " at the timeout"}
+		Text: progressText(p.world, p.joined, p.missing, p.left) + " at the timeout" + r.others.text()}
+}
+
+// turnedAway counts who could not prove the secret.
+func (r *Root) turnedAway(e *auth.Error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.others.add(e)
+}
+
+// impostors is what there is to say of them.
+func (r *Root) impostors() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.others.text()
 }
 
 // report tells ranks and log how far the world is, and ends it at the deadline.
@@ -287,7 +302,7 @@ func (r *Root) report() {
 			}
 			if time.Since(logged) >= logEvery {
 				logged = time.Now()
-				r.log.Info(fmt.Sprintf("%d of %d ranks joined, missing: %s", p.joined-len(r.left), p.world, formatRanks(append(p.left, p.missing...))))
+				r.log.Info(fmt.Sprintf("%d of %d ranks joined, missing: %s%s", p.joined-len(r.left), p.world, formatRanks(append(p.left, p.missing...)), r.others.text()))
 			}
 		}
 		r.mu.Unlock()

@@ -187,6 +187,45 @@ func TestRootOfAnotherJob(t *testing.T) {
 	})
 }
 
+// A rank with a wrong secret is told so at once; those that wait for it in vain hear who was turned away.
+func TestUC19_WrongSecretsAreNamedToThoseThatWait(t *testing.T) {
+	inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
+		const world = 12
+		other, err := bootstrap.DeriveID(host(0)+":29500", "another secret")
+		require.NoError(t, err)
+		errs := make([]error, world)
+		each(world, func(r int) {
+			c := config(n, id, r, world)
+			c.Serve, c.Roots = true, []string{host(0) + ":29500"}
+			c.Timeout = time.Duration(10+10*r) * time.Second
+			if r >= 2 {
+				c.ID = other
+			}
+			tries := 1
+			switch r {
+			case 0:
+			case 5: // is the first one, and comes again
+				tries = 3
+				time.Sleep(time.Second)
+			default:
+				time.Sleep(2 * time.Second)
+			}
+			for range tries {
+				_, errs[r] = bootstrap.Join(context.Background(), c)
+			}
+		})
+		for _, err := range errs[:2] {
+			require.ErrorIs(t, err, bootstrap.ErrTimeout)
+			require.ErrorContains(t, err, "2 of 12 joined, missing: 2-11")
+			require.ErrorContains(t, err, "proof of a wrong secret: 3 from 192.0.2.6, 1 from 192.0.2.")
+			require.Regexp(t, `, 2 from elsewhere: .*GCCL_SECRET`, err.Error(), "of eight hosts each by name")
+		}
+		for _, err := range errs[2:] {
+			require.ErrorIs(t, err, auth.ErrSecret)
+		}
+	})
+}
+
 // logSink collects log text.
 type logSink struct {
 	mu sync.Mutex

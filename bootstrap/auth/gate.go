@@ -30,6 +30,7 @@ type Gate struct {
 	Pending int           // handshakes at once; 0 means DefaultPending. The oldest one is dropped for a newcomer
 	Timeout time.Duration // of one handshake; 0 means [Timeout]
 	Log     *slog.Logger  // nil: no log
+	Failed  func(*Error)  // is told of every handshake that failed, each on its own goroutine; nil: nobody is
 }
 
 // Serve accepts from ln until it is closed, and then returns nil once every handle has returned; any other failure of ln
@@ -88,7 +89,7 @@ func (g *Gate) Serve(ln net.Listener, handle func(net.Conn)) error {
 			}
 			if err != nil {
 				conn.Close()
-				s.log(err)
+				s.fail(err)
 				return
 			}
 			handle(conn)
@@ -194,9 +195,16 @@ func (s *gateState) cutAll() {
 	s.pending = nil
 }
 
-func (s *gateState) log(err error) {
+// fail tells of a handshake that failed.
+func (s *gateState) fail(err error) {
 	var e *Error
-	if s.gate.Log == nil || !errors.As(err, &e) {
+	if !errors.As(err, &e) {
+		return
+	}
+	if s.gate.Failed != nil {
+		s.gate.Failed(e)
+	}
+	if s.gate.Log == nil {
 		return
 	}
 	now := time.Now()
