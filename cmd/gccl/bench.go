@@ -240,7 +240,7 @@ func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
 	defer signal.Stop(signals)
 	stderr := launch.NewLines(os.Stderr)
 	err = launch.Run(cmd.Context(), launch.Job{
-		Ranks: world, Program: self, Args: os.Args[1:], Signals: signals,
+		Ranks: world, Program: self, Args: os.Args[1:], Signals: signals, Records: records(),
 		Output: func(rank int) (io.Writer, io.Writer) {
 			if rank == 0 {
 				return os.Stdout, os.Stderr // the table stays as it is

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,16 +22,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gccl-project/gccl/cmd/gccl/bench"
+	"github.com/gccl-project/gccl/comm"
 )
 
 // asCommand makes this test binary the command, also for the ranks that it starts of itself.
 const asCommand = "GCCL_TEST_AS_COMMAND"
 
+// asRank makes this test binary a rank of a job, where a launcher starts it.
+const asRank = "GCCL_TEST_AS_RANK"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asRank) != "" && os.Getenv("GCCL_RANK") != "" {
+		os.Exit(rank())
+	}
 	if os.Getenv(asCommand) != "" {
 		os.Exit(gccl(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
+}
+
+// rank is a rank of four, of which number 1 ends with 7 in the middle of the job and the last one makes no more calls then.
+func rank() int {
+	ctx := context.Background()
+	c, err := comm.New(ctx, comm.Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	for i := 0; ; i++ {
+		switch {
+		case c.Rank() == 1 && i == 3:
+			return 7
+		case c.Rank() == 3 && i == 3:
+			for files := []string(nil); len(files) == 0; files, _ = filepath.Glob(filepath.Join(os.Getenv("GCCL_RECORDER"), "*-3.json")) {
+				time.Sleep(time.Millisecond)
+			}
+			return 0
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return 1
+		}
+	}
 }
 
 type outcome struct {
@@ -348,6 +381,23 @@ func TestTooMuchMemoryIsAnError(t *testing.T) {
 		require.NotContains(t, out.stderr, "panic")
 		require.NotContains(t, out.stderr, "goroutine ")
 	}
+}
+
+// TestRunLeavesTimeForRecords: of a job that fails every rank that is still there has its record.
+func TestRunLeavesTimeForRecords(t *testing.T) {
+	dir := t.TempDir()
+	out := command(t, []string{asRank + "=1", "GCCL_RECORDER=" + dir}, "run", "-n", "4", "--grace", "1m", "--", os.Args[0])
+	require.NotZero(t, out.code, out.stderr)
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	var numbers []string
+	for _, f := range files {
+		numbers = append(numbers, f[strings.LastIndex(f, "-")+1:])
+	}
+	require.Equal(t, []string{"0.json", "2.json", "3.json"}, numbers, out.stderr)
+	joined := command(t, nil, append([]string{"recorder"}, files...)...)
+	require.Zero(t, joined.code, joined.stderr)
+	require.Contains(t, joined.stdout, "the failures name ranks [1]")
 }
 
 func TestRunStatus(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
+	"github.com/gccl-project/gccl/comm"
+	"github.com/gccl-project/gccl/comm/settings"
 	"github.com/gccl-project/gccl/topology"
 )
 
@@ -36,7 +38,7 @@ func runCommand() *cobra.Command {
 Each rank finds GCCL_RANK, GCCL_WORLD_SIZE, GCCL_LOCAL_RANK, GCCL_ROOT and GCCL_SECRET in its
 environment. Its output comes out line by line behind "[rank] ", its input is empty. Signals are passed
 on; after a second one that asks to end, and when a rank fails, the ranks get SIGTERM and after the
-grace SIGKILL. The exit status is that of the first rank that failed; 127 where there is no such program,
+grace SIGKILL. With GCCL_RECORDER ranks have the grace before that, too, to write their records of the failure. The exit status is that of the first rank that failed; 127 where there is no such program,
 126 where there is one that cannot be run.
 
 With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, of those that CUDA_VISIBLE_DEVICES leaves, or spread over
@@ -65,7 +67,7 @@ the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was
 			defer signal.Stop(signals)
 			out, errs := launch.NewLines(cmd.OutOrStdout()), launch.NewLines(cmd.ErrOrStderr())
 			err := launch.Run(cmd.Context(), launch.Job{
-				Ranks: ranks, Program: args[0], Args: args[1:], CPUs: cpus, Signals: signals, Grace: grace,
+				Ranks: ranks, Program: args[0], Args: args[1:], CPUs: cpus, Signals: signals, Grace: grace, Records: records(),
 				Output: func(rank int) (io.Writer, io.Writer) {
 					prefix := fmt.Sprintf("[%d] ", rank)
 					return out.Writer(prefix), errs.Writer(prefix)
@@ -84,6 +86,12 @@ the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was
 	c.Flags().BoolVar(&pin, "pin", false, "bind each rank to CPUs of its own")
 	c.Flags().SetInterspersed(false) // what comes after the program's name is the program's
 	return c
+}
+
+// records reports whether the ranks are set to write records of a failure. What is wrong in the settings the ranks say.
+func records() bool {
+	_, set, err := comm.LoadConfig(settings.Process())
+	return err == nil && set.Of("recorder").Text != ""
 }
 
 // share divides the CPUs among the ranks, and says how.

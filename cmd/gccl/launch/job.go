@@ -46,6 +46,10 @@ type Job struct {
 	Signals <-chan os.Signal
 
 	Grace time.Duration // between SIGTERM and SIGKILL when ranks are stopped; 0: DefaultGrace
+
+	// Records says that the ranks write records of a failure (GCCL_RECORDER). When one has failed the others are then left to find that
+	// out and to end by themselves, and get SIGTERM when they haven't after the grace.
+	Records bool
 }
 
 // ExitError says which rank failed first.
@@ -94,7 +98,7 @@ func Run(ctx context.Context, job Job) error {
 
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := &pool{grace: job.Grace, ended: make(chan exit)}
+	p := &pool{grace: job.Grace, records: job.Records, ended: make(chan exit)}
 	if p.grace <= 0 {
 		p.grace = DefaultGrace
 	}
@@ -121,8 +125,10 @@ type exit struct {
 // that to end.
 type pool struct {
 	grace   time.Duration
+	records bool
 	running map[int]*exec.Cmd // by rank
 	ended   chan exit
+	late    <-chan time.Time // for records; set by the first failure
 	kill    <-chan time.Time // set by stop
 }
 
@@ -214,8 +220,14 @@ func (p *pool) wait(ctx context.Context, signals <-chan os.Signal) error {
 			delete(p.running, e.rank)
 			if err := exitError(e, cmd); err != nil && failed == nil {
 				failed = err
-				p.stop()
+				if p.records {
+					p.late = time.After(p.grace)
+				} else {
+					p.stop()
+				}
 			}
+		case <-p.late:
+			p.stop()
 		case <-ctx.Done():
 			if failed == nil {
 				failed = fmt.Errorf("launch: %d ranks still ran: %w", len(p.running), context.Cause(ctx))
