@@ -84,6 +84,9 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		return nil, err
 	}
 	tell(cfg.Logger, set)
+	if err := recordable(cfg.Recorder); err != nil {
+		cfg.Logger.Warn("there will be no records of failures", "recorder", cfg.Recorder, "reason", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
 	defer cancel()
 	start := time.Now()
@@ -143,6 +146,9 @@ func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *
 		c.regulars[i].run = run{comm: c, regular: true, nextLook: firstLook}
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
+	if f.cfg.Recorder != "" {
+		c.watcher.Go(c.dumpOnSignal())
+	}
 	if len(world) == 1 {
 		return c
 	}
@@ -156,9 +162,6 @@ func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *
 	s.Answer(c.answer)
 	c.watcher.Add(1)
 	go c.watch()
-	if f.cfg.Recorder != "" {
-		c.watcher.Go(func() { c.dumpOnSignal(c.life) })
-	}
 	return c
 }
 
@@ -253,6 +256,7 @@ func (c *Comm) Close() error {
 		inv.root.Close()
 	}
 	if c.port == nil {
+		c.watcher.Wait()
 		c.fail(ErrClosed)
 		c.err = errors.Join(c.leaveGPU(), c.family.drop())
 		return c.err

@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -153,17 +152,37 @@ func (c *Comm) dump() {
 	c.log.Warn("record written", "path", path)
 }
 
-// dumpOnSignal writes a record at every SIGUSR1, until ctx ends.
-func (c *Comm) dumpOnSignal(ctx context.Context) {
+// recordable returns an error where records can't be written to a directory; "" is none and all right.
+func recordable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is no directory", dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("write to %s: %w", dir, err)
+	}
+	return nil
+}
+
+// dumpOnSignal catches SIGUSR1 and returns what writes a record at each, until Close.
+func (c *Comm) dumpOnSignal() func() {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGUSR1)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case <-signals:
-			c.dump()
-		case <-ctx.Done():
-			return
+	signal.Notify(signals, unix.SIGUSR1) // at once: one that nobody catches ends the process
+	return func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-signals:
+				c.dump()
+			case <-c.life.Done():
+				return
+			}
 		}
 	}
 }
