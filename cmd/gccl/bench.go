@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -224,9 +224,9 @@ func (f *benchFlags) start(cmd *cobra.Command) error {
 	}
 	if f.device == "cuda" {
 		f.ranks = world
-		return f.measureOnDevice(cmd, env)
+		return untilSignal(cmd.Context(), func(ctx context.Context) error { return f.measureOnDevice(ctx, cmd, env) })
 	}
-	return f.measure(cmd, env, world)
+	return untilSignal(cmd.Context(), func(ctx context.Context) error { return f.measure(ctx, cmd, env, world) })
 }
 
 // spawn starts the ranks: this command again, which will find a launcher's environment.
@@ -250,7 +250,7 @@ func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
 		},
 	})
 	var exit *launch.ExitError
-	if errors.As(err, &exit) && exit.Signal == 0 && (exit.Code == 1 || exit.Code == 2) {
+	if errors.As(err, &exit) && exit.Signal == 0 {
 		return statusError(exit.Code) // the rank has said why
 	}
 	return err
@@ -272,9 +272,7 @@ func (f *benchFlags) config(cmd *cobra.Command) (comm.Config, error) {
 }
 
 // measure is one rank's part.
-func (f *benchFlags) measure(cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+func (f *benchFlags) measure(ctx context.Context, cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
 	cc, err := f.config(cmd)
 	if err != nil {
 		return usageError{err}
@@ -327,7 +325,7 @@ func (f *benchFlags) output(cmd *cobra.Command, rank int) (out bench.Output, don
 }
 
 // measureOnDevice is the benchmark of all ranks in this process, or of the one that a launcher has started.
-func (f *benchFlags) measureOnDevice(cmd *cobra.Command, env bootstrap.Env) (err error) {
+func (f *benchFlags) measureOnDevice(ctx context.Context, cmd *cobra.Command, env bootstrap.Env) (err error) {
 	switch {
 	case len(f.gpus) > 0:
 	case cmd.Flags().Changed("gpus"):
@@ -344,8 +342,6 @@ func (f *benchFlags) measureOnDevice(cmd *cobra.Command, env bootstrap.Env) (err
 	if len(f.gpus) == 0 {
 		f.gpus = []int{0} // if there is none, its opening says why
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	cc, err := f.config(cmd)
 	if err != nil {
 		return usageError{err}

@@ -8,10 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,9 +153,7 @@ func startLink(cmd *cobra.Command, link bench.Link, name string, depth, gpu int)
 		defer func() { err = errors.Join(err, link.GPU.Close()) }()
 		cc.RDMA.GPUs = []verbs.GPU{link.GPU}
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	return measureLink(ctx, cmd, link, name, env, cc)
+	return untilSignal(cmd.Context(), func(ctx context.Context) error { return measureLink(ctx, cmd, link, name, env, cc) })
 }
 
 func measureLink(ctx context.Context, cmd *cobra.Command, link bench.Link, name string, env bootstrap.Env, cc comm.Config) (err error) {

@@ -36,7 +36,7 @@ and the way between them and the network, each with why it matters and the comma
   info     good to know
   ok       shown with --all and --json
 
-Exit status: 0, 1 if something is "fail", 2 if the command line or the settings make no sense. It changes nothing and needs no rights;
+Exit status: 0, 1 if something is "fail", 2 if the command line, the settings or a file that they name make no sense. It changes nothing and needs no rights;
 some things only root may read.
 
 Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,

@@ -5,8 +5,7 @@
 //	gccl topo                                  # this host as gccl sees it
 //	gccl doctor                                # what is wrong with it
 //
-// Exit status: 0 all went well; 1 something failed or a result was wrong; 2 the command line or the
-// environment makes no sense; `gccl run` ends with the status of the first rank that failed.
+// Exit status: what [exitStatus] says, which help shows.
 package main
 
 import (
@@ -21,6 +20,13 @@ import (
 
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
 )
+
+const exitStatus = `Exit status, of all commands:
+  0    all went well
+  1    something failed, a result was wrong, or doctor found what does not work
+  2    the command line or the environment makes no sense, or names a file or folder to read that cannot be read or is none of that kind
+  128  and the signal's number: a signal ended it (130 after Ctrl-C)
+gccl run ends with the status of the first rank that failed; with 127 where there is no such program, 126 where it cannot be run.`
 
 func main() { os.Exit(gccl(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -39,6 +45,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "gccl",
 		Short:         "Measure, check and start jobs of gccl",
+		Long:          "Measure, check and start jobs of gccl, the collective communications runtime.\n\n" + exitStatus,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -119,7 +126,10 @@ func status(cmd *cobra.Command, err error, stderr io.Writer) int {
 	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
 	var usage usageError
 	var exit *launch.ExitError
+	var interrupted *interruptedError
 	switch {
+	case errors.As(err, &interrupted):
+		return 128 + int(interrupted.by)
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "See `%s --help`.\n", cmd.CommandPath())
 		return 2

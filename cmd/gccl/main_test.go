@@ -468,28 +468,60 @@ func TestUC39_RunPinsRanks(t *testing.T) {
 	}
 }
 
-// TestInterruptedBenchEnds interrupts a benchmark that would take hours.
-func TestInterruptedBenchEnds(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "10000000")
-	cmd.Env = quietEnvironment()
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	header := make([]byte, 64)
-	_, err = stdout.Read(header) // the ranks have met
-	require.NoError(t, err)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	select {
-	case err := <-done:
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit)
-		require.Equal(t, 1, exit.ExitCode())
-	case <-time.After(2 * time.Minute):
-		_ = cmd.Process.Kill()
-		t.Fatal("still running two minutes after SIGINT")
+// TestStatusOfASignal interrupts commands that would take hours.
+func TestStatusOfASignal(t *testing.T) {
+	hours := strings.Fields("bench all_reduce -b 1M -e 1M -n 10000000")
+	for _, c := range []struct {
+		with syscall.Signal
+		args []string
+	}{
+		{syscall.SIGINT, hours},
+		{syscall.SIGTERM, hours},
+		{syscall.SIGINT, append(slices.Clone(hours), "--ranks", "1")},
+		{syscall.SIGINT, append([]string{"run", "-n", "2", "--", os.Args[0]}, hours...)},
+		{syscall.SIGINT, strings.Fields("bench write_lat --transport tcp -n 100000000")},
+		{syscall.SIGINT, []string{"run", "-n", "2", "--", "sh", "-c", "echo ready; exec sleep 10000"}},
+	} {
+		cmd := exec.Command(os.Args[0], c.args...)
+		cmd.Env = quietEnvironment()
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		header := make([]byte, 64)
+		_, err = stdout.Read(header) // the ranks run, or have met
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(c.with))
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case err := <-done:
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, c.args)
+			require.Equal(t, 128+int(c.with), exit.ExitCode(), c.args)
+		case <-time.After(2 * time.Minute):
+			_ = cmd.Process.Kill()
+			t.Fatalf("%s: still running two minutes after %v", c.args, c.with)
+		}
 	}
+}
+
+// TestStatusOfFilesThatCannotBeRead is 2, of whatever command: doctor's 1 is what it found.
+func TestStatusOfFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	none, wrong := filepath.Join(dir, "none"), filepath.Join(dir, "wrong")
+	require.NoError(t, os.WriteFile(wrong, []byte("of none of these kinds\n"), 0o600))
+	for _, args := range [][]string{
+		{"topo", "--load"}, {"topo", "--root"}, {"doctor", "--root"}, {"doctor", "--against"}, {"doctor", "--file"}, {"config", "--file"}, {"recorder"},
+	} {
+		for _, file := range []string{none, wrong, dir} {
+			out := command(t, nil, append(args, file)...)
+			require.Equal(t, 2, out.code, "%s %s: %s", args, file, out.stderr)
+			require.Contains(t, out.stderr, file)
+			require.Empty(t, out.stdout)
+		}
+	}
+	help := command(t, nil, "help")
+	require.Contains(t, help.stdout, exitStatus)
 }
 
 func TestVersion(t *testing.T) {

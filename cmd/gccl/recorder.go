@@ -30,7 +30,7 @@ communicator fails, and whenever it gets SIGUSR1.`,
 			for _, path := range args {
 				r, err := recorder.Read(path)
 				if err != nil {
-					return err
+					return usageError{err}
 				}
 				records = append(records, r)
 			}

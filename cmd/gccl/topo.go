@@ -42,7 +42,7 @@ GPUs reach each other, each GPU's network port and CPUs, each RDMA port's GID, a
 			}
 			host, graph, err := look(root, load)
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			return write(cmd.OutOrStdout(), host, graph)
 		},
@@ -90,6 +90,14 @@ func discover(root string, use func(files fs.FS, h *topology.Host)) error {
 		return err
 	}
 	defer r.Close()
+	if !hasFolder(r, "sys") && !hasFolder(r, "proc") {
+		return fmt.Errorf("--root %s: it has neither a folder sys nor one proc; want a copy of a host's /sys and /proc, or / of one", root)
+	}
 	use(r.FS(), topology.Discover(r.FS(), topology.Unknown[[]topology.GPUFacts]("files don't tell what the driver knows")))
 	return nil
+}
+
+func hasFolder(r *os.Root, name string) bool {
+	info, err := r.Stat(name)
+	return err == nil && info.IsDir()
 }

@@ -40,15 +40,9 @@ func TestTopo(t *testing.T) {
 		require.Equal(t, 2, out.code, args)
 		require.Contains(t, out.stderr, says)
 	}
-	for says, args := range map[string][]string{
-		"hwloc":                     {"topo", "--load", filepath.Join(data, "hwloc.xml")},
-		"no such file or directory": {"topo", "--root", filepath.Join(t.TempDir(), "none")},
-	} {
-		out = command(t, nil, args...)
-		require.Equal(t, 1, out.code, args)
-		require.Contains(t, out.stderr, says)
-		require.Empty(t, out.stdout)
-	}
+	out = command(t, nil, "topo", "--load", filepath.Join(data, "hwloc.xml"))
+	require.Equal(t, 2, out.code)
+	require.Contains(t, out.stderr, "hwloc")
 }
 
 func TestTopoOfARecordedHost(t *testing.T) {
@@ -65,7 +59,7 @@ func TestTopoOfARecordedHost(t *testing.T) {
 }
 
 func TestUC65_TopoOfAHiddenSys(t *testing.T) {
-	out := command(t, nil, "topo", "--root", t.TempDir())
+	out := command(t, nil, "topo", "--root", hidden(t))
 	require.Equal(t, 0, out.code, out.stderr)
 	require.Contains(t, out.stdout, "GPU: none")
 	require.Contains(t, out.stdout, "there is no /sys/bus/pci/devices")
