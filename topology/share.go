@@ -36,7 +36,7 @@ func (h *Host) Share(ranks int, environ []string) []Pinning {
 			pins[i].Reasons = []Reason{because("%s%s is on %s", g.Name(gpu), note, g.Name(g.CPUOf(gpu)))}
 		case len(nodes) > 0:
 			home = nodes[i*len(nodes)/ranks]
-			pins[i].Reasons = []Reason{because("%d ranks spread over %d NUMA nodes", ranks, len(nodes))}
+			pins[i].Reasons = []Reason{because("ranks: %d, spread over NUMA nodes: %d", ranks, len(nodes))}
 			if len(g.GPUs()) > 0 {
 				pins[i].Reasons = append(pins[i].Reasons, because("they see no GPU%s", note))
 			}

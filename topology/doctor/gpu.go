@@ -155,9 +155,9 @@ func (x *exam) fabric(gpus []topology.GPUFacts) {
 		x.add(OK, "nvlink_fabric", "", "", "ready; cluster %s, clique %d", gpus[0].Fabric.Cluster, gpus[0].Fabric.Clique)
 	case len(switches) == 0:
 	case ok && runs:
-		x.add(OK, "nvlink_fabric", "", "", "%d NVSwitches, and nvidia-fabricmanager runs", len(switches))
+		x.add(OK, "nvlink_fabric", "", "", "NVSwitches: %d, and nvidia-fabricmanager runs", len(switches))
 	case ok:
-		x.add(Warn, "nvlink_fabric", "", start, "%d NVSwitches, and no nvidia-fabricmanager among the processes that can be seen here (in a container it runs outside)", len(switches))
+		x.add(Warn, "nvlink_fabric", "", start, "NVSwitches: %d, and no nvidia-fabricmanager among the processes that can be seen here (in a container it runs outside)", len(switches))
 	default:
 		x.unknown("nvlink_fabric", "", start, "whether nvidia-fabricmanager runs", x.s.FabricManager.Why())
 	}

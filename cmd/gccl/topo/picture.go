@@ -103,7 +103,7 @@ func draw(g *topology.Graph) string {
 }
 
 func (p *picture) title() string {
-	return fmt.Sprintf("%d NUMA nodes, %d GPUs, %d network ports", len(p.g.CPUs()), len(p.g.GPUs()), len(p.g.Nets()))
+	return fmt.Sprintf("NUMA nodes: %d, GPUs: %d, network ports: %d", len(p.g.CPUs()), len(p.g.GPUs()), len(p.g.Nets()))
 }
 
 // place gives a node's leaves their columns and returns where the next one begins.
