@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -39,7 +40,7 @@ and the way between them and the network, each with why it matters and the comma
 Exit status: 0, 1 if something is "fail", 2 if the command line, the settings or a file that they name make no sense. It changes nothing and needs no rights;
 some things only root may read.
 
-Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
+Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SHM_DIR, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
 GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT.
 
 --plan N adds up what a rank of a job of N takes when it talks to all others, and compares that with the limits.`,
@@ -63,7 +64,13 @@ GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT.
 			if err != nil {
 				return usageError{fmt.Errorf("--against %s: %w", against, err)}
 			}
-			report, err := diagnose(root, wants)
+			shm := doctor.ShmDir
+			if dir := set.Of("shm_dir").Text; dir != "" {
+				if shm = filepath.Clean(dir); !filepath.IsAbs(shm) {
+					return usageError{fmt.Errorf("%s is %q; want an absolute path", set.Of("shm_dir").Source, dir)}
+				}
+			}
+			report, err := diagnose(root, shm, wants)
 			if err != nil {
 				return usageError{err}
 			}
@@ -115,6 +122,9 @@ func doctorWants(set *settings.Set) (w doctor.Wants, err error) {
 		w.GIDIndex = &n
 	}
 	w.Ports = set.Of("port_range").Text
+	if name := set.Of("transport").Text; name != "auto" {
+		w.Transport = name
+	}
 	switch name := set.Of("transport").Text; {
 	case name == "shm" || name == "tcp":
 		w.NoRDMA = "not used with GCCL_TRANSPORT=" + name
@@ -139,16 +149,16 @@ func readReport(name string) (*doctor.Report, error) {
 }
 
 // diagnose examines the host below root; "" is this host, of which more is known than files say.
-func diagnose(root string, wants doctor.Wants) (*doctor.Report, error) {
+func diagnose(root, shm string, wants doctor.Wants) (*doctor.Report, error) {
 	report := &doctor.Report{Version: doctor.ReportVersion}
 	err := discover(root, func(files fs.FS, h *topology.Host) {
-		report.Host, report.System = h, doctor.Read(files, h)
+		report.Host, report.System = h, doctor.Read(files, h, shm)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if root == "" {
-		live(report.System)
+		live(report.System, shm)
 		report.System.RDMALimits = rdmaLimits(report.Host)
 	}
 	report.Add(doctor.Examine(report.Host, report.System, wants)...)
@@ -156,15 +166,15 @@ func diagnose(root string, wants doctor.Wants) (*doctor.Report, error) {
 }
 
 // live adds what files don't tell.
-func live(s *doctor.System) {
+func live(s *doctor.System, shm string) {
 	if ifaces, err := topology.Interfaces(); err != nil {
 		s.Interfaces = topology.Unknown[[]topology.Interface]("%v", err)
 	} else {
 		s.Interfaces = topology.Known(ifaces)
 	}
 	var space unix.Statfs_t
-	if err := unix.Statfs("/dev/shm", &space); err != nil {
-		s.ShmFree = topology.Unknown[int64]("/dev/shm: %v", err)
+	if err := unix.Statfs(shm, &space); err != nil {
+		s.ShmFree = topology.Unknown[int64]("%s: %v", shm, err)
 	} else {
 		s.ShmFree = topology.Known(int64(space.Bavail) * space.Bsize)
 	}

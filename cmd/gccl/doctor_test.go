@@ -84,6 +84,43 @@ func TestUC65_DoctorOfAHiddenHost(t *testing.T) {
 	require.Zero(t, r.Summary[doctor.Fail])
 }
 
+// TestDoctorLooksWhereRanksMeet: in the directory that GCCL_SHM_DIR names, of this host and of a recorded one.
+func TestDoctorLooksWhereRanksMeet(t *testing.T) {
+	dir := recorded(t, func(tree topologytest.Tree) {
+		tree.Put("proc/self", "mounts", "tmpfs /dev/shm tmpfs rw,size=65536k 0 0\ntmpfs /run/gccl\\040job tmpfs rw,size=1g 0 0")
+		tree.Put("dev/shm", "nccl-of-another-place", "x")
+		tree.Put("run/gccl job", "gccl-leftover", "x")
+	})
+	out := command(t, []string{"GCCL_SHM_DIR=/run/gccl job/"}, "doctor", "--root", dir, "--all")
+	require.Contains(t, out.stdout, "shm_size: /run/gccl job: 1 GiB; any size will do\n")
+	require.Contains(t, out.stdout, "1 file, and it is not known here of which process: gccl-leftover\n")
+	require.Contains(t, out.stdout, "rm /run/gccl job/gccl-leftover\n")
+	out = command(t, []string{"GCCL_SHM_DIR=/run/none"}, "doctor", "--root", dir, "--all")
+	require.Contains(t, out.stdout, "WARN    shm_size: nothing is mounted at /run/none, and there is no /run/none\n")
+	require.Contains(t, out.stdout, "OK      transports: verbs between hosts, tcp\n")
+
+	here := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(here, "gccl-leftover"), nil, 0o600))
+	out = command(t, []string{"GCCL_SHM_DIR=" + here}, "doctor", "--all")
+	require.Regexp(t, "shm_size: "+here+": .* free; any size will do\n", out.stdout)
+	require.Contains(t, out.stdout, "gccl-leftover")
+	out = command(t, []string{"GCCL_SHM_DIR=shm"}, "doctor")
+	require.Equal(t, 2, out.code)
+	require.Contains(t, out.stderr, `GCCL_SHM_DIR is "shm"; want an absolute path`)
+}
+
+func TestDoctorOfTheTransportAskedFor(t *testing.T) {
+	dir := recorded(t, func(tree topologytest.Tree) { tree.Put("proc/self", "mounts", "tmpfs /dev/shm tmpfs rw 0 0") })
+	for name, says := range map[string]string{
+		"auto": "OK      transports: shm, verbs between hosts, tcp\n", "shm": "OK      transports: shm; GCCL_TRANSPORT=shm allows nothing else\n",
+		"tcp": "OK      transports: tcp; GCCL_TRANSPORT=tcp", "verbs": "OK      transports: verbs between hosts; GCCL_TRANSPORT=verbs",
+	} {
+		require.Contains(t, command(t, []string{"GCCL_TRANSPORT=" + name}, "doctor", "--root", dir).stdout, says)
+	}
+	out := command(t, []string{"GCCL_TRANSPORT=shm", "GCCL_SHM_DIR=/run/none"}, "doctor", "--root", dir)
+	require.Contains(t, out.stdout, "FAIL    transports: none: GCCL_TRANSPORT=shm allows nothing else, and this host cannot do that\n")
+}
+
 func TestDoctorOfARecordedHost(t *testing.T) {
 	dir := recorded(t, nil)
 	out := command(t, nil, "doctor", "--root", dir)
@@ -161,11 +198,12 @@ func TestDoctorUsage(t *testing.T) {
 func TestDoctorWants(t *testing.T) {
 	for environ, want := range map[string]doctor.Wants{
 		"":                                     {},
-		"GCCL_TRANSPORT=verbs":                 {Software: true},
-		"GCCL_TRANSPORT=tcp":                   {NoRDMA: "not used with GCCL_TRANSPORT=tcp"},
+		"GCCL_TRANSPORT=verbs":                 {Software: true, Transport: "verbs"},
+		"GCCL_TRANSPORT=auto":                  {},
+		"GCCL_TRANSPORT=tcp":                   {NoRDMA: "not used with GCCL_TRANSPORT=tcp", Transport: "tcp"},
 		"GCCL_RDMA=false":                      {NoRDMA: "not used with GCCL_RDMA=false"},
 		"NCCL_IB_DISABLE=1":                    {NoRDMA: "not used with GCCL_RDMA=false"},
-		"GCCL_RDMA=false GCCL_TRANSPORT=verbs": {Software: true},
+		"GCCL_RDMA=false GCCL_TRANSPORT=verbs": {Software: true, Transport: "verbs"},
 	} {
 		_, set, err := comm.LoadConfig(settings.Sources{Environ: strings.Fields(environ)})
 		require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestUC65_BareAndHiddenHosts(t *testing.T) {
 	require.Zero(t, Count(findings, Fail))
 
 	h = topology.Discover(fstest.MapFS{}, noDriver)
-	findings = Examine(h, Read(fstest.MapFS{}, h), Wants{})
+	findings = Examine(h, Read(fstest.MapFS{}, h, ShmDir), Wants{})
 	require.Zero(t, Count(findings, Fail))
 	require.Zero(t, Count(findings, Warn), "%+v", findings)
 	require.Contains(t, only(t, findings, Unknown, "gpu").Seen, "there is no /sys/bus/pci/devices; no driver")
@@ -395,7 +395,7 @@ func TestUC72_SwitchesOfGPUsThatDoNotSay(t *testing.T) {
 	require.Contains(t, only(t, Examine(h, s, Wants{}), Warn, "nvlink_fabric").Fix, "nvidia-fabricmanager")
 	tree.Put("proc/18", "comm", "nv-fabricmanage")
 	h, s = look(tree, topology.Known(gpus))
-	require.Contains(t, only(t, Examine(h, s, Wants{}), OK, "nvlink_fabric").Seen, "1 NVSwitches, and nvidia-fabricmanager runs")
+	require.Contains(t, only(t, Examine(h, s, Wants{}), OK, "nvlink_fabric").Seen, "NVSwitches: 1, and nvidia-fabricmanager runs")
 }
 
 func TestUC31_Leftovers(t *testing.T) {
@@ -411,7 +411,7 @@ func TestUC31_Leftovers(t *testing.T) {
 	all := of(Examine(h, s, Wants{}), "shm_leftovers")
 	require.Len(t, all, 2)
 	require.Contains(t, all[0].Seen, "2 files of processes that are gone: gccl-0-4026531836-4242-776-00000000000000ab, gccl-0-4026531836-4243-777-00000000000000ac")
-	require.Contains(t, all[1].Seen, "1 files, of which nobody can say here whose they are: gccl-0-1-4242-777-00000000000000ad")
+	require.Contains(t, all[1].Seen, "1 file, and it is not known here of which process: gccl-0-1-4242-777-00000000000000ad")
 	require.Equal(t, int64(6), s.Segments.Or(nil)[0].Bytes)
 }
 

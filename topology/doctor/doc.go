@@ -2,7 +2,7 @@
 //
 // # What there is
 //
-// [Read] looks at what [topology.Discover] doesn't: limits, /dev/shm, character devices, modules. [Examine] makes [Finding]s of both: for each
+// [Read] looks at what [topology.Discover] doesn't: limits, where ranks of one host meet, character devices, modules. [Examine] makes [Finding]s of both: for each
 // thing that RDMA and GPU operators check by hand, what was seen, why it matters, and the command or setting that mends it.
 // [Compare] does so for two hosts, and [Estimate] for a job of a number of ranks. A [Report] holds all of it, as JSON for
 // programs and for comparing on another host.
@@ -13,11 +13,11 @@
 // could not be read is a finding "unknown" with the reason; it is never taken for good or bad. The ids of findings, and what they
 // mean, stay what they are: programs may depend on them. [Checks] lists them.
 //
-// What files don't tell the caller gives: the network interfaces, how much of /dev/shm is free, and the limits of RDMA devices.
+// What files don't tell the caller gives: the network interfaces, how much room is where ranks meet, and the limits of RDMA devices.
 //
 //	root := os.DirFS("/")
 //	host := topology.Discover(root, nvml.GPUs())
-//	system := doctor.Read(root, host)
+//	system := doctor.Read(root, host, doctor.ShmDir)
 //	system.Interfaces = topology.Known(interfaces)
 //	for _, f := range doctor.Examine(host, system, doctor.Wants{}) {
 //		fmt.Println(f.Level, f.ID, f.Of, f.Seen, f.Fix)

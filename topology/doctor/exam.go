@@ -23,6 +23,7 @@ type Wants struct {
 	RDMA      topology.Filter // GCCL_RDMA_DEVICE
 	GIDIndex  *int            // GCCL_GID_INDEX
 	Ports     string          // GCCL_PORT_RANGE, for the text
+	Transport string          // GCCL_TRANSPORT; "": whatever there is
 	NoRDMA    string          // why jobs don't use RDMA here; "": they do
 	Software  bool            // RDMA devices of software are used without being named, where there are no others (GCCL_TRANSPORT=verbs)
 }

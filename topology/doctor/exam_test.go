@@ -78,7 +78,7 @@ var eth0 = topology.Interface{Name: "eth0", Up: true, Running: true, Addrs: []ne
 
 func look(root fs.FS, gpus topology.Fact[[]topology.GPUFacts]) (*topology.Host, *System) {
 	h := topology.Discover(root, gpus)
-	s := Read(root, h)
+	s := Read(root, h, ShmDir)
 	s.Interfaces = topology.Known([]topology.Interface{eth0})
 	s.ShmFree = topology.Known(int64(7 << 30))
 	return h, s
@@ -212,7 +212,7 @@ var conditions = []condition{
 	}, level: Warn, id: "shm_size", seen: "nothing is mounted at /dev/shm, and there is no /dev/shm", mended: "GCCL_SHM_DIR", also: []string{"shm_leftovers"}},
 	{name: "shm of half the memory", spoil: put("proc/self", "mounts", "tmpfs /dev/shm tmpfs rw 0 0"), level: OK, id: "shm_size", seen: "8 GiB"},
 	{name: "shm of odd size", spoil: put("proc/self", "mounts", "tmpfs /dev/shm tmpfs size=99999999999999g 0 0"), level: OK, id: "shm_size", seen: "7 GiB free; any size will do"},
-	{name: "segment of NCCL", spoil: put("dev/shm", "nccl-AbCdEf", "x"), level: Info, id: "shm_leftovers", seen: "1 files, of which nobody can say here whose they are: nccl-AbCdEf", mended: "rm /dev/shm/nccl-AbCdEf"},
+	{name: "segment of NCCL", spoil: put("dev/shm", "nccl-AbCdEf", "x"), level: Info, id: "shm_leftovers", seen: "1 file, and it is not known here of which process: nccl-AbCdEf", mended: "rm /dev/shm/nccl-AbCdEf"},
 	{name: "no huge pages", spoil: put("proc", "meminfo", "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB"), level: Info, id: "huge_pages", seen: "none", mended: "vm.nr_hugepages"},
 	{name: "ptrace", spoil: put("proc/sys/kernel/yama", "ptrace_scope", "1"), level: Info, id: "ptrace", seen: "ptrace scope 1", mended: "ptrace_scope=0"},
 	{name: "no Yama", spoil: remove("proc/sys/kernel/yama/ptrace_scope"), level: OK, id: "ptrace", seen: "scope 0"},

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -12,14 +13,26 @@ import (
 // transports says what ranks on this host can use.
 func (x *exam) transports() {
 	var can []string
-	if x.meets() {
+	only := x.w.Transport
+	if x.meets() && (only == "" || only == "shm") {
 		can = append(can, "shm")
 	}
 	if x.speaksRDMA() {
 		can = append(can, "verbs between hosts")
 	}
-	can = append(can, "tcp")
-	x.add(OK, "transports", "", "", "%s", strings.Join(can, ", "))
+	if only == "" || only == "tcp" {
+		can = append(can, "tcp")
+	}
+	switch list := strings.Join(can, ", "); {
+	case only == "":
+		x.add(OK, "transports", "", "", "%s", list)
+	case list == "" && x.h.RDMA.Why() != "":
+		x.unknown("transports", "", "", "whether ranks can use "+only+", all that GCCL_TRANSPORT allows", x.h.RDMA.Why())
+	case list == "":
+		x.add(Fail, "transports", "", "GCCL_TRANSPORT=auto", "none: GCCL_TRANSPORT=%s allows nothing else, and this host cannot do that", only)
+	default:
+		x.add(OK, "transports", "", "", "%s; GCCL_TRANSPORT=%s allows nothing else", list, only)
+	}
 }
 
 // speaksRDMA reports whether jobs use a port here.
@@ -51,7 +64,7 @@ func cpus(set topology.CPUSet, known bool) string {
 	if !known {
 		return "an unknown number of CPUs"
 	}
-	return fmt.Sprintf("%d CPUs (%s)", set.Len(), set)
+	return fmt.Sprintf("%s (%s)", plural(set.Len(), "CPU"), set)
 }
 
 // numa compares where devices hang with where the process may run.
@@ -83,11 +96,11 @@ func (x *exam) numa() {
 	case len(devices) > 0:
 		x.add(OK, "numa", "", "", "the process may use CPUs near each device: %s", may)
 	default:
-		x.add(OK, "numa", "", "", "%d NUMA nodes, no device that is bound to one", len(x.g.CPUs()))
+		x.add(OK, "numa", "", "", "%s, no device that is bound to one", plural(len(x.g.CPUs()), "NUMA node"))
 	}
 }
 
-// meets reports whether there is a /dev/shm where ranks can meet, or nothing says that there is none.
+// meets reports whether there is a directory where ranks can meet, or nothing says that there is none.
 func (x *exam) meets() bool {
 	s, known := x.s.Shm.Get()
 	_, there := x.s.Segments.Get()
@@ -95,14 +108,18 @@ func (x *exam) meets() bool {
 }
 
 func (x *exam) shmSize() {
+	dir := x.shmDir()
 	s, ok := x.s.Shm.Get()
 	if !ok {
-		x.unknown("shm_size", "", "", "/dev/shm", x.s.Shm.Why())
+		x.unknown("shm_size", "", "", dir, x.s.Shm.Why())
 		return
 	}
 	if !x.meets() {
-		x.add(Warn, "shm_size", "", "mount -t tmpfs tmpfs /dev/shm, or set GCCL_SHM_DIR to a directory that all ranks of this host can write to",
-			"nothing is mounted at /dev/shm, and %s", x.s.Segments.Why())
+		fix := "set GCCL_SHM_DIR to a directory that all ranks of this host can write to"
+		if dir == ShmDir {
+			fix = "mount -t tmpfs tmpfs /dev/shm, or " + fix
+		}
+		x.add(Warn, "shm_size", "", fix, "nothing is mounted at %s, and %s", dir, x.s.Segments.Why())
 		return
 	}
 	var state []string
@@ -112,13 +129,20 @@ func (x *exam) shmSize() {
 	if free, ok := x.s.ShmFree.Get(); ok {
 		state = append(state, bytes(free)+" free")
 	}
-	x.add(OK, "shm_size", "", "", "%s; any size will do", cmp.Or(strings.Join(state, ", "), "unknown"))
+	size := cmp.Or(strings.Join(state, ", "), "unknown")
+	if dir != ShmDir {
+		size = dir + ": " + size
+	}
+	x.add(OK, "shm_size", "", "", "%s; any size will do", size)
 }
 
+func (x *exam) shmDir() string { return cmp.Or(x.s.ShmDir, ShmDir) }
+
 func (x *exam) shmLeftovers() {
+	dir := x.shmDir()
 	all, ok := x.s.Segments.Get()
 	if !ok {
-		x.unknown("shm_leftovers", "", "", "what is in /dev/shm", x.s.Segments.Why())
+		x.unknown("shm_leftovers", "", "", "what is in "+dir, x.s.Segments.Why())
 		return
 	}
 	var dead, live, others []string
@@ -133,13 +157,13 @@ func (x *exam) shmLeftovers() {
 		}
 	}
 	if len(dead) > 0 {
-		x.add(Info, "shm_leftovers", "", "the next job of the same user removes them; or rm "+paths(dead), "%d files of processes that are gone: %s", len(dead), some(dead))
+		x.add(Info, "shm_leftovers", "", "the next job of the same user removes them; or rm "+paths(dir, dead), "%s of processes that are gone: %s", plural(len(dead), "file"), some(dead))
 	}
 	if len(others) > 0 {
-		x.add(Info, "shm_leftovers", "", "if no job runs that uses them (fuser /dev/shm/*): rm "+paths(others), "%d files, of which nobody can say here whose they are: %s", len(others), some(others))
+		x.add(Info, "shm_leftovers", "", "if no job runs that uses them (fuser "+dir+"/*): rm "+paths(dir, others), "%s, and it is not known here of which process: %s", plural(len(others), "file"), some(others))
 	}
 	if len(dead)+len(others) == 0 {
-		x.add(OK, "shm_leftovers", "", "", "none; %d files are in use", len(live))
+		x.add(OK, "shm_leftovers", "", "", "none; files in use: %d", len(live))
 	}
 }
 
@@ -152,10 +176,10 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func paths(names []string) string {
+func paths(dir string, names []string) string {
 	names = slices.Clone(names)
 	for i, n := range names {
-		names[i] = "/dev/shm/" + n
+		names[i] = path.Join(dir, n)
 	}
 	if len(names) > 4 {
 		names = append(names[:4], "…")
@@ -235,3 +259,10 @@ func (x *exam) memlock() {
 
 // memlockWant lies above the limits that distributions set, 64 KiB and 8 MiB, and is what 16 connections of [DefaultDemand] lock.
 const memlockWant = 64 << 20
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

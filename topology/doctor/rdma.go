@@ -30,7 +30,11 @@ func (x *exam) rdma() {
 	}
 	x.add(OK, "rdma", "", "", "RDMA: %s", strings.Join(names, ", "))
 	if x.w.NoRDMA != "" {
-		x.add(Info, "rdma", "", "", "%s: jobs of several hosts use TCP", x.w.NoRDMA)
+		then := "jobs of several hosts use TCP"
+		if x.w.Transport == "shm" {
+			then = "jobs are of one host alone"
+		}
+		x.add(Info, "rdma", "", "", "%s: %s", x.w.NoRDMA, then)
 	}
 	use, dropped := topology.ChoosePorts(devices, x.w.RDMA)
 	if len(use) == 0 && x.w.NoRDMA == "" {

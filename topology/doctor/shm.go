@@ -1,28 +1,33 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"math"
+	"path"
 	"strconv"
 	"strings"
 
 	"github.com/gccl-project/gccl/topology"
 )
 
-// Shm is what is mounted at /dev/shm.
+// ShmDir is where ranks of one host meet, if they are not told otherwise.
+const ShmDir = "/dev/shm"
+
+// Shm is what is mounted where ranks of one host meet.
 type Shm struct {
 	Type  string               `json:"type"`  // tmpfs; "" if nothing is mounted there
 	Bytes topology.Fact[int64] `json:"bytes"` // how large it may grow
 }
 
-// shm reads the mount's size from its options. A tmpfs without the option may take half of the memory.
-func (f files) shm() topology.Fact[Shm] {
+// shm looks at a directory. It reads the mount's size from its options. A tmpfs without the option may take half of the memory.
+func (f files) shm(dir string) topology.Fact[Shm] {
 	return parsed(f.text("proc/self/mounts"), func(t string) (Shm, string) {
 		s := Shm{Bytes: topology.Unknown[int64]("nothing is mounted there")}
 		for line := range strings.Lines(t) {
 			w := strings.Fields(line)
-			if len(w) < 4 || w[1] != "/dev/shm" {
+			if len(w) < 4 || mountPoint(w[1]) != dir {
 				continue
 			}
 			s = Shm{w[2], f.half()}
@@ -57,27 +62,33 @@ func parseSize(s string) topology.Fact[int64] {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return topology.Unknown[int64]("the option size=%.40s of /dev/shm is no size", s)
+		return topology.Unknown[int64]("the option size=%.40s of the mount is no size", s)
 	}
 	return topology.Known(n << shift)
 }
 
-// Segment is a file in /dev/shm that tells of shared memory: a segment of NCCL's, or a socket at which ranks get one of gccl's.
+// mountPoint undoes what the kernel writes for spaces and the like.
+func mountPoint(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// Segment is a file where ranks meet that tells of shared memory: a segment of NCCL's, or a socket at which ranks get one of gccl's.
 type Segment struct {
 	Name  string              `json:"name"`
 	Bytes int64               `json:"bytes"` // the file's length, which is more than it takes if it has holes
 	Alive topology.Fact[bool] `json:"alive"` // whether the process that made it lives
 }
 
-func (f files) segments() topology.Fact[[]Segment] {
-	return parsed(f.names("dev/shm"), func(names []string) ([]Segment, string) {
+func (f files) segments(dir string) topology.Fact[[]Segment] {
+	dir = cmp.Or(strings.TrimPrefix(dir, "/"), ".")
+	return parsed(f.names(dir), func(names []string) ([]Segment, string) {
 		list := []Segment{}
 		for _, name := range names {
 			if !strings.HasPrefix(name, "gccl-") && !strings.HasPrefix(name, "nccl-") {
 				continue
 			}
 			s := Segment{Name: name, Alive: f.maker(name)}
-			if info, err := fs.Stat(f.root, "dev/shm/"+name); err == nil {
+			if info, err := fs.Stat(f.root, path.Join(dir, name)); err == nil {
 				s.Bytes = info.Size()
 			}
 			list = append(list, s)

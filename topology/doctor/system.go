@@ -19,6 +19,7 @@ type System struct {
 	OpenFiles topology.Fact[Limit] `json:"nofile"`   // descriptors
 	IPCLock   topology.Fact[bool]  `json:"ipc_lock"` // the process has CAP_IPC_LOCK, for which memlock is no limit
 
+	ShmDir    string                   `json:"shm_dir"` // where ranks of one host meet; "" in reports from before there was a choice: [ShmDir]
 	Shm       topology.Fact[Shm]       `json:"shm"`
 	ShmFree   topology.Fact[int64]     `json:"shm_free"` // bytes; given by the caller
 	Segments  topology.Fact[[]Segment] `json:"segments"`
@@ -39,14 +40,14 @@ type System struct {
 	RDMALimits map[string]topology.RDMALimits `json:"rdma_limits,omitempty"`
 }
 
-// Read looks at a host below root, where h was discovered. It changes nothing and never fails. Of the character devices it opens those
+// Read looks at a host below root, where h was discovered, and whose ranks meet in shmDir, a clean absolute path ([ShmDir] by default). It changes nothing and never fails. Of the character devices it opens those
 // of RDMA, for reading, to learn whether it may. ShmFree, Interfaces and RDMALimits are left to the caller.
-func Read(root fs.FS, h *topology.Host) *System {
+func Read(root fs.FS, h *topology.Host, shmDir string) *System {
 	f := files{root}
 	s := &System{
 		Kernel: f.text("proc/sys/kernel/osrelease"), Modules: f.modules(),
 		Memlock: f.limit("Max locked memory"), OpenFiles: f.limit("Max open files"), IPCLock: f.ipcLock(),
-		Shm: f.shm(), Segments: f.segments(), HugePages: f.hugePages(), Ptrace: f.ptrace(),
+		ShmDir: shmDir, Shm: f.shm(shmDir), Segments: f.segments(shmDir), HugePages: f.hugePages(), Ptrace: f.ptrace(),
 		Ephemeral: f.text("proc/sys/net/ipv4/ip_local_port_range"), Firewalls: f.firewalls(),
 		Verbs: f.verbs(), OpenDriver: f.openDriver(),
 		ShmFree:       topology.Unknown[int64]("files don't tell"),
