@@ -43,7 +43,8 @@ some things only root may read.
 Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SHM_DIR, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
 GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT.
 
---plan N adds up what a rank of a job of N takes when it talks to all others, and compares that with the limits.`,
+--plan N adds up what a rank of a job of N takes when it talks to all others, and compares that with the limits: it plans for a job, and has
+nothing to do with the plans that collectives are compiled to.`,
 		Example: `  gccl doctor
   gccl doctor --json > $(hostname).json
   gccl doctor --against otherhost.json
@@ -225,7 +226,7 @@ func printFindings(w io.Writer, r *doctor.Report, all bool) error {
 			}
 		}
 	}
-	for _, id := range []string{"gpu", "rdma", "transports"} { // what a host has belongs into every summary
+	for _, id := range []string{"gpu", "rdma", "transports", "plan_qps", "plan_cq_entries", "plan_pinned_bytes", "plan_open_files"} { // what a host has, and what was asked for, belongs into every summary
 		for _, f := range r.Findings {
 			if f.ID == id && f.Level == doctor.OK && !all {
 				fmt.Fprintf(&b, "%-8s%s: %s\n", "OK", f.ID, f.Seen)

@@ -148,7 +148,12 @@ func TestDoctorOfARecordedHost(t *testing.T) {
 }
 
 func TestUC26_DoctorPlans(t *testing.T) {
-	out := command(t, []string{"GCCL_QP_COUNT=4"}, "doctor", "--root", recorded(t, nil), "--plan", "1024", "--json")
+	out := command(t, []string{"GCCL_TRANSPORT=tcp"}, "doctor", "--root", recorded(t, func(tree topologytest.Tree) {
+		tree.Put("proc/self", "limits", "Max open files            64                   4096                   files")
+	}), "--plan", "64")
+	require.Contains(t, out.stdout, "INFO    plan_qps: none: RDMA is not used with GCCL_TRANSPORT=tcp; with RDMA 63 queue pairs per rank")
+	require.Contains(t, out.stdout, "OK      plan_open_files: 160 open files on rank 0", "what was asked for is said where it is all right, too")
+	out = command(t, []string{"GCCL_QP_COUNT=4"}, "doctor", "--root", recorded(t, nil), "--plan", "1024", "--json")
 	require.Equal(t, 1, out.code, out.stderr)
 	r := diagnosis(t, out.stdout)
 	require.Equal(t, int64(4*1023), r.Plan.Totals.QPs)

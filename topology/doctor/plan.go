@@ -8,7 +8,7 @@ import (
 	"github.com/gccl-project/gccl/topology"
 )
 
-// Plan is what a rank of a job takes at most, when it talks to all others as in an all-to-all. Rings and trees take a few connections.
+// Plan is not what a schedule is compiled to, but what a rank of a job takes at most, when it talks to all others as in an all-to-all. Rings and trees take a few connections.
 type Plan struct {
 	World         int             `json:"world"`
 	RanksOnDevice int             `json:"ranks_on_device"` // of one host, that share an RDMA device
@@ -50,7 +50,7 @@ func Estimate(h *topology.Host, s *System, w Wants, d topology.Demand, world int
 	memory, known := h.Memory.Most().Get()
 	switch l, ok := s.Memlock.Get(); {
 	case x.noRDMA() != "":
-		x.add(Info, "plan_pinned_bytes", "", "", "%s with RDMA; %s", pinned, x.noRDMA())
+		x.add(Info, "plan_pinned_bytes", "", "", "none: %s; with RDMA %s", x.noRDMA(), pinned)
 	case known && p.Totals.Bytes*int64(ranks(h, world)) > memory:
 		x.add(Fail, "plan_pinned_bytes", "", "GCCL_QP_COUNT=1, or connect only to peers that are sent to", "%s; %s of memory for %d ranks", pinned, has(h.Memory), ranks(h, world))
 	case s.IPCLock.Or(false) || ok && l.Soft == unlimited:
@@ -80,7 +80,7 @@ func (x *exam) compare(id, fix, need string, n int64, most topology.Fact[int], n
 	limit, ok := most.Get()
 	switch {
 	case x.noRDMA() != "":
-		x.add(Info, id, "", "", "%s with RDMA; %s", need, x.noRDMA())
+		x.add(Info, id, "", "", "none: %s; with RDMA %s", x.noRDMA(), need)
 	case !ok:
 		x.unknown(id, "", "ibv_devinfo -v | grep "+name, need+"; "+name, most.Why())
 	case n > int64(limit):
