@@ -44,11 +44,11 @@ func (l *link) lose(q *queue, why error) {
 	if l.live--; l.live == 0 {
 		l.detour()
 	}
-	by := fmt.Sprintf("%d others", l.live)
+	by, log := fmt.Sprintf("%d others", l.live), l.e.config.Log
 	if l.live == 0 {
-		by = "TCP"
+		by, log = "TCP", log.With("subnets", subnets(q.ours.link, q.ours.gid, q.peer.gid, localPrefixes()))
 	}
-	l.e.config.Log.Warn("verbs: a QP has failed, its traffic goes by "+by, "queue", q, "reason", why)
+	log.Warn("verbs: a QP has failed, its traffic goes by "+by, "queue", q, "reason", why)
 	if err := q.to(ibv.Err, path{}); err != nil { // as of a device that has failed: it is destroyed, which is as final, before anything is said
 		l.e.config.Log.Warn("verbs: a QP that has failed is destroyed", "queue", q, "reason", err)
 		l.retired = append(l.retired, q)
