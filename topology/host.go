@@ -33,6 +33,7 @@ type GPUFacts struct {
 	Fabric  Fabric               `json:"fabric,omitzero"`
 	DMABuf  Fact[bool]           `json:"dmabuf"` // whether its memory can be given to NICs as DMA-BUF
 	MIG     bool                 `json:"mig,omitempty"`
+	Parts   []string             `json:"parts,omitempty"` // UUIDs of those that MIG has made of it
 }
 
 // NVLinkFacts is a bundle of NVLinks to one other device.

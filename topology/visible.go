@@ -77,13 +77,18 @@ func byUUIDPrefix(g *Graph, word string) (at NodeID, ok bool) {
 	return at, found == 1 || found == 0 && unknown
 }
 
-// partOf is the GPU that a part is of: the one that an old name holds (MIG-GPU-UUID/1/0), or the only one that has parts. It is NoNode where
-// there are several, as the driver alone knows whose a part is.
+// partOf is the GPU that a part is of: the one that an old name holds (MIG-GPU-UUID/1/0), the one of which the driver lists it, or the only one
+// that has parts. It is NoNode where there are several and the driver lists it of none.
 func (h *Host) partOf(g *Graph, word string) NodeID {
 	if rest, old := strings.CutPrefix(word, "MIG-GPU-"); old {
 		uuid, _, _ := strings.Cut(rest, "/")
 		at, _ := byUUIDPrefix(g, "GPU-"+uuid)
 		return at
+	}
+	for _, f := range h.GPUs.Or(nil) {
+		if slices.ContainsFunc(f.Parts, func(uuid string) bool { return lower(uuid) == lower(word) }) {
+			return g.ByBus(f.Bus)
+		}
 	}
 	at := NoNode
 	for _, f := range h.GPUs.Or(nil) {

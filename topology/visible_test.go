@@ -57,6 +57,18 @@ func TestVisibleGPUs(t *testing.T) {
 	got, _ = h.visible(h.Graph(), []string{"CUDA_VISIBLE_DEVICES=MIG-11111111-2376-324e-2bdc-8cceff28ee60"})
 	require.Equal(t, h.Graph().GPUs()[2:3], got, "the only one that has parts")
 
+	parted := fourGPUs()
+	for i, part := range map[int]string{1: "MIG-11111111-2376-324e-2bdc-8cceff28ee60", 3: "MIG-33333333-2376-324e-2bdc-8cceff28ee60"} {
+		parted[i].MIG, parted[i].Parts = true, []string{"MIG-00000000-0000-0000-0000-00000000000" + string(rune('0'+i)), part}
+	}
+	h = Discover(topologytest.TwoSockets(), Known(parted))
+	for part, gpu := range map[string]int{"MIG-11111111-2376-324e-2bdc-8cceff28ee60": 1, "MIG-33333333-2376-324E-2BDC-8CCEFF28EE60": 3} {
+		got, _ = h.visible(h.Graph(), []string{"CUDA_VISIBLE_DEVICES=" + part})
+		require.Equal(t, h.Graph().GPUs()[gpu:gpu+1], got, part)
+	}
+	got, _ = h.visible(h.Graph(), []string{"CUDA_VISIBLE_DEVICES=MIG-22222222-2376-324e-2bdc-8cceff28ee60"})
+	require.Equal(t, []NodeID{NoNode}, got, "of none that the driver lists, and several GPUs have parts")
+
 	some[3].Name = "T4"
 	h = Discover(topologytest.TwoSockets(), Known(some))
 	for _, environ := range [][]string{nil, {"CUDA_VISIBLE_DEVICES=3"}} {

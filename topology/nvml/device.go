@@ -32,6 +32,7 @@ type device struct {
 	major, minor    int // compute capability
 	memory          int64
 	mig             bool
+	parts           []string
 	links           []link // active ones
 	fabric          *fabric
 	peers           map[int][2]int // status of reading and writing, by the peer's number; -1: not known
@@ -68,7 +69,7 @@ func factsOf(devices []device) ([]topology.GPUFacts, error) {
 	facts := []topology.GPUFacts{}
 	for i, d := range devices {
 		f := topology.GPUFacts{
-			Bus: ids[i], Dev: i, UUID: d.uuid, Name: d.name, SM: 10*d.major + d.minor, Memory: d.memory, MIG: d.mig,
+			Bus: ids[i], Dev: i, UUID: d.uuid, Name: d.name, SM: 10*d.major + d.minor, Memory: d.memory, MIG: d.mig, Parts: d.parts,
 			NVLinks: bundles(d.links), DMABuf: topology.Unknown[bool]("NVML does not tell, only CUDA does"),
 		}
 		if d.fabric != nil {

@@ -66,6 +66,9 @@ func deviceOf(g *C.struct_nvml_gpu) device {
 		bus: C.GoString(&g.bus[0]), uuid: C.GoString(&g.uuid[0]), name: C.GoString(&g.name[0]),
 		major: int(g.major), minor: int(g.minor), memory: int64(g.memory), mig: g.mig != 0,
 	}
+	for i := range g.part[:g.parts] {
+		d.parts = append(d.parts, C.GoString(&g.part[i][0]))
+	}
 	for _, l := range g.link[:g.links] {
 		d.links = append(d.links, link{C.GoString(&l.bus[0]), int(l.kind)})
 	}

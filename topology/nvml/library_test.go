@@ -41,6 +41,7 @@ func TestWholeLibrary(t *testing.T) {
 	}, facts[0])
 	require.Equal(t, "GPU-1000", facts[1].UUID)
 	require.True(t, facts[1].MIG)
+	require.Equal(t, []string{"MIG-1000", "MIG-4000"}, facts[1].Parts)
 	require.Equal(t, topology.P2PGPUNotSupported, facts[1].P2P["0000:13:00.0"], "writing is refused")
 	require.Equal(t, "Driver Not Loaded", facts[1].Fabric.Status)
 }

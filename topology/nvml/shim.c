@@ -18,6 +18,8 @@
 	F(DeviceGetCudaComputeCapability, (void *, int *, int *)) \
 	F(DeviceGetMemoryInfo, (void *, struct memory *)) \
 	F(DeviceGetMigMode, (void *, unsigned *, unsigned *)) \
+	F(DeviceGetMaxMigDeviceCount, (void *, unsigned *)) \
+	F(DeviceGetMigDeviceHandleByIndex, (void *, unsigned, void **)) \
 	F(DeviceGetNvLinkState, (void *, unsigned, int *)) \
 	F(DeviceGetNvLinkRemotePciInfo_v2, (void *, unsigned, struct pci *)) \
 	F(DeviceGetNvLinkRemoteDeviceType, (void *, unsigned, int *)) \
@@ -124,6 +126,19 @@ static void links(struct nvml_gpu *g) {
 	}
 }
 
+static void parts(struct nvml_gpu *g) {
+	unsigned most = 0;
+	if (!nvml.DeviceGetUUID || !nvml.DeviceGetMaxMigDeviceCount || !nvml.DeviceGetMigDeviceHandleByIndex ||
+	    nvml.DeviceGetMaxMigDeviceCount(g->handle, &most) != 0)
+		return;
+	for (unsigned i = 0; i < most && g->parts < NVML_MAX_PARTS; i++) {
+		void *part; // there are as many as were made, with gaps
+		if (nvml.DeviceGetMigDeviceHandleByIndex(g->handle, i, &part) == 0 &&
+		    nvml.DeviceGetUUID(part, g->part[g->parts], sizeof g->part[0]) == 0)
+			g->parts++;
+	}
+}
+
 static void fabric(struct nvml_gpu *g) {
 	struct fabric_v2 v2 = {.version = sizeof v2 | 2 << 24};
 	struct fabric_v1 v1 = {0};
@@ -158,6 +173,8 @@ int nvml_gpu(unsigned index, struct nvml_gpu *g) {
 	unsigned now = 0, next = 0;
 	if (nvml.DeviceGetMigMode && nvml.DeviceGetMigMode(g->handle, &now, &next) == 0)
 		g->mig = now == 1;
+	if (g->mig)
+		parts(g);
 	links(g);
 	fabric(g);
 	return 0;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { NVML_MAX_LINKS = 64 };
+enum { NVML_MAX_LINKS = 64, NVML_MAX_PARTS = 16 };
 
 struct nvml_link {
 	char bus[32]; // of the other end, "" if it is hidden
@@ -17,6 +17,8 @@ struct nvml_gpu {
 	int major, minor;
 	unsigned long long memory;
 	int mig;
+	int parts; // that MIG has made of it
+	char part[NVML_MAX_PARTS][96];
 	int links; // active
 	struct nvml_link link[NVML_MAX_LINKS];
 	int has_fabric;

@@ -5,7 +5,7 @@ struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char 
 struct memory { unsigned long long total, free, used; };
 struct fabric { unsigned version; unsigned char cluster[16]; int status; unsigned clique; unsigned char state; unsigned health; };
 
-static int gpus[2] = {0, 1};
+static int gpus[2] = {0, 1}, parts[7] = {10, 11, 12, 13, 14, 15, 16};
 
 int nvmlInit_v2(void) {
 #ifdef REFUSED
@@ -29,12 +29,23 @@ int nvmlDeviceGetPciInfo_v3(void *h, struct pci *p) {
 	return 0;
 }
 #endif
-int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { strcpy(s, "GPU-0000"); s[4] += *(int *)h; return 0; }
+int nvmlDeviceGetUUID(void *h, char *s, unsigned n) {
+	int i = *(int *)h;
+	strcpy(s, i < 10 ? "GPU-0000" : "MIG-0000");
+	s[4] += i % 10;
+	return 0;
+}
 int nvmlDeviceGetName(void *h, char *s, unsigned n) { strcpy(s, "NVIDIA Test"); return 0; }
 int nvmlDeviceGetCudaComputeCapability(void *h, int *major, int *minor) { *major = 9; *minor = 0; return 0; }
 int nvmlDeviceGetMemoryInfo(void *h, struct memory *m) { m->total = 80ull << 30; m->free = m->used = 1; return 0; }
 #ifndef OLD
 int nvmlDeviceGetMigMode(void *h, unsigned *now, unsigned *next) { *now = *(int *)h; *next = 0; return 0; }
+int nvmlDeviceGetMaxMigDeviceCount(void *h, unsigned *n) { *n = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *h, unsigned i, void **part) {
+	if (i != 1 && i != 4) return 6; // there is none
+	*part = &parts[i];
+	return 0;
+}
 int nvmlDeviceGetNvLinkRemoteDeviceType(void *h, unsigned l, int *kind) { *kind = 2; return 0; }
 int nvmlDeviceGetGpuFabricInfoV(void *h, struct fabric *f) {
 	if (f->version != (sizeof *f | 2 << 24)) return 25;
