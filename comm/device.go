@@ -196,8 +196,11 @@ func (c *Comm) startOnDevice(r *run) error {
 	if err := c.checkDevice(call); err != nil {
 		return err
 	}
-	p := c.preparedOnDevice(call.signature(false))
+	sig := call.signature(false)
+	sig.algorithm = c.named(sig.kind, sig.algorithm)
+	p := c.preparedOnDevice(sig)
 	g := call.onGPU(src, dst)
+	g.Algorithm = sig.algorithm
 	c.mu.Lock()
 	if c.reason() != nil {
 		c.refuseLocked(r, p)
@@ -214,6 +217,8 @@ func (c *Comm) startOnDevice(r *run) error {
 	switch {
 	case err == nil:
 		return nil
+	case sig.algorithm != call.Algorithm && errors.Is(err, ErrUnsupported):
+		return argument("%v on %v, with Config.Algorithm %q: %w", call, c.family.device, sig.algorithm, err)
 	case errors.Is(err, kernels.ErrInvalid), errors.Is(err, ErrUnsupported):
 		return argument("%v on %v: %w", call, c.family.device, err)
 	}

@@ -464,6 +464,54 @@ func TestDeviceFactor(t *testing.T) {
 	require.ErrorIs(t, w.comms[0].Do(context.Background(), call), comm.ErrArgument)
 }
 
+// TestDeviceAlgorithm: Config.Algorithm is that of calls on GPU memory that name none, too, as far as they are of a kind that has it; one that cannot be had is
+// refused before anything is queued.
+func TestDeviceAlgorithm(t *testing.T) {
+	const ranks, n = 3, 1000
+	bits := func(w *deviceWorld, algorithm string) []float32 {
+		for r := range ranks {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = [ranks]float32{1 << 25, 1, -1 << 25}[r] // what comes of the 1 tells the order
+			}
+			w.up(r, x)
+		}
+		each(ranks, func(r int) {
+			call := w.call(r, n)
+			call.Algorithm = algorithm
+			if err := w.comms[r].Do(context.Background(), call); err != nil {
+				t.Errorf("rank %d by %q: %v", r, algorithm, err)
+			}
+		})
+		return w.down(0, n)
+	}
+	w := newDeviceWorld(t, ranks, 4*n, func(_ int, c *comm.Config) { c.Algorithm = "ring" })
+	ring, oneshot := bits(w, "ring"), bits(w, "oneshot")
+	require.NotEqual(t, ring, oneshot)
+	require.Equal(t, ring, bits(w, ""))
+	each(ranks, func(r int) {
+		call := w.call(r, 1)
+		if call.Kind = comm.KindBroadcast; r != 0 {
+			call.Src = kernels.Mem{Device: gpu0}
+		}
+		if err := w.comms[r].Do(context.Background(), call); err != nil {
+			t.Errorf("rank %d: a broadcast, of which there is none by ring: %v", r, err)
+		}
+	})
+	v := newDeviceWorld(t, ranks, 4*n, func(_ int, c *comm.Config) { c.Algorithm = "tree" })
+	each(ranks, func(r int) {
+		for _, name := range []string{"", "doubling", "none such"} {
+			call := v.call(r, n)
+			call.Algorithm = name
+			err := v.comms[r].Do(context.Background(), call)
+			if !errors.Is(err, comm.ErrArgument) || !strings.Contains(err.Error(), "want one of [ring oneshot twoshot") || strings.Contains(err.Error(), "Config.Algorithm") != (name == "") {
+				t.Errorf("rank %d by %q: %v, want ErrArgument that lists the algorithms", r, name, err)
+			}
+		}
+	})
+	require.Equal(t, ring, bits(v, "ring"), "the communicator is as before")
+}
+
 // words collects what is logged.
 type words struct {
 	sync.Mutex

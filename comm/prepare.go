@@ -163,12 +163,7 @@ var tuner tune.Tuner
 
 // choose is the tuner's choice, within what the call or the configuration asks for.
 func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tune.Choice, error) {
-	if name == "" {
-		name = c.family.cfg.Algorithm
-		if name != "" && !offers(shape.Kind, name) {
-			name = "" // meant for another kind
-		}
-	}
+	name = c.named(Kind(shape.Kind), name)
 	if c.Size() == 1 { // a copy, whatever the name
 		if name != "" && !offers(shape.Kind, name) {
 			return tune.Choice{}, argument("no algorithm %q for %v", name, shape.Kind)
@@ -183,6 +178,14 @@ func (c *Comm) choose(shape collective.Shape, count, elem int, name string) (tun
 		return choice, argument("%w", err)
 	}
 	return choice, nil
+}
+
+// named is the algorithm that a call or else the configuration names; "" if neither does, or the configuration names one of other kinds.
+func (c *Comm) named(kind Kind, name string) string {
+	if all := c.family.cfg.Algorithm; name == "" && all != "" && offers(collective.Kind(kind), all) {
+		return all
+	}
+	return name
 }
 
 // reduction finds the kernels of the redop.

@@ -164,7 +164,29 @@ func (c *Communicator) check(rank int, call *Call) error {
 			}
 		}
 	}
-	return nil
+	return c.admits(call)
+}
+
+// admits returns an error that lists the algorithms that can be had, if a call names none of them: whether a schedule lowers does not depend on
+// which ranks' calls are in place.
+func (c *Communicator) admits(call *Call) error {
+	if call.Algorithm == "" {
+		return nil
+	}
+	s := shape{kind: call.Kind, root: call.Root, algorithm: call.Algorithm, scale: call.scales()}
+	_, err := c.lookup(s)
+	if err == nil {
+		return nil
+	}
+	var names []string
+	for _, a := range collective.Catalog(call.Kind) {
+		if s.algorithm = a.Name; a.Name != call.Algorithm {
+			if _, no := c.lookup(s); no == nil {
+				names = append(names, a.Name)
+			}
+		}
+	}
+	return fmt.Errorf("gpu: %v: of %d ranks in one process, want one of %v: %w: %w", call, c.ranks, names, errors.ErrUnsupported, err)
 }
 
 // prepare makes a job of all ranks' calls; without moves there is nothing to do. The lock is held.

@@ -95,6 +95,29 @@ func TestAlgorithmsOnGPU(t *testing.T) {
 	}
 }
 
+// An algorithm that does not lower is an error before anybody waits, which lists those that do; whose calls are in place makes no difference.
+func TestAlgorithmsAdmitted(t *testing.T) {
+	for ranks := 1; ranks <= 9; ranks++ {
+		c := &Communicator{ranks: ranks, moves: map[shape]*Moves{}}
+		for _, kind := range collective.Kinds() {
+			for _, a := range collective.Catalog(kind) {
+				call := Call{Kind: kind, DType: kernels.Float32, Algorithm: a.Name}
+				admitted := c.check(0, &call)
+				for _, places := range []uint64{0, 1, 1<<ranks - 1, 0x55 & (1<<ranks - 1)} {
+					_, err := c.lookup(shape{kind: kind, algorithm: a.Name, inPlace: places})
+					require.Equal(t, err == nil, admitted == nil, "%v by %s of %d ranks, in place %#x: %v, but %v", kind, a.Name, ranks, places, err, admitted)
+				}
+				if admitted != nil {
+					require.ErrorIs(t, admitted, errors.ErrUnsupported)
+					require.Regexp(t, `want one of \[.*(direct|oneshot).*\]`, admitted.Error())
+				}
+			}
+			call := Call{Kind: kind, DType: kernels.Float32, Algorithm: "none such"}
+			require.ErrorContains(t, c.check(0, &call), "want one of [", kind)
+		}
+	}
+}
+
 // More than 2^31 elements, on repeated patterns, in windows, with equal bits on all ranks.
 func TestHugeOnGPU(t *testing.T) {
 	if testing.Short() {
