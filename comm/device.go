@@ -43,7 +43,7 @@ func openGPU(d kernels.Device) (*opened, error) {
 		}
 		for _, other := range gpus.open {
 			if err := cuda.Connect(device, other.Device); err != nil && !errors.Is(err, ErrUnsupported) { // those that cannot reach each other serve apart
-				return nil, fmt.Errorf("comm: Config.Device: %w", errors.Join(err, device.Close()))
+				return nil, fmt.Errorf("comm: Config.Device: %w", errors.Join(err, device.Synchronize(), device.Close())) // what proves a path may be under way
 			}
 		}
 		o = &opened{Device: device}

@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -311,6 +312,38 @@ func TestConnect(t *testing.T) {
 		require.NoError(t, d.Synchronize())
 		require.Equal(t, "before", string(download(t, d, 0, m.Ptr, 6)))
 	}
+}
+
+// TestConnectThatFails: whatever call of the driver's fails while a path is proven, nothing is freed that work which is queued still uses.
+func TestConnectThatFails(t *testing.T) {
+	n, err := cuda.Count()
+	if err != nil || n < 2 {
+		t.Skip("there are no two GPUs")
+	}
+	call := 1
+	for more := true; more; call++ {
+		t.Run(fmt.Sprint(call), func(t *testing.T) {
+			a, b := cudatest.Open(t), cudatest.OpenBy(t, cuda.Open, 1)
+			stall := cudatest.NewStall(t, a)
+			copying, err := cuda.Copying(a)
+			require.NoError(t, err)
+			stall.Begin(copying)
+			cudatest.FailCall(t, call)
+			failed := make(chan error, 1)
+			go func() { failed <- cuda.Connect(a, b) }()
+			select {
+			case err = <-failed:
+				require.ErrorContains(t, err, "CUDA_ERROR_UNKNOWN (999)")
+				stall.End()
+			case <-time.After(100 * time.Millisecond): // it waits for what is stalled, and that went well
+				more = cudatest.FailCall(t, 0) == 0
+				stall.End()
+				require.NoError(t, <-failed)
+			}
+			require.NoError(t, errors.Join(a.Synchronize(), b.Synchronize()))
+		})
+	}
+	require.Greater(t, call, 5)
 }
 
 // TestUC69_DirectRDMAIsKnown: how adapters reach the GPU's memory is a fact of the device, with the answers peermem, DMA-BUF, none.

@@ -38,3 +38,6 @@ func KernelNames() []string {
 
 // Attribute is what the device says of itself by the driver's number.
 func Attribute(d *Device, number int) (int, error) { return attribute(d.info.Ordinal, number) }
+
+// Copying is the stream of CopyNow.
+func Copying(d *Device) (Stream, error) { return d.copying() }

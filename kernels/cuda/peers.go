@@ -80,16 +80,22 @@ func (d *Device) prove(peer *Device) error {
 	if err != nil {
 		return err
 	}
-	defer peer.Free(there)
 	here, err := d.Alloc(int64(len(nonce)))
 	if err != nil {
-		return err
+		return errors.Join(err, peer.Free(there))
 	}
-	defer d.Free(here)
-	if err := peer.copyNow(there.Ptr, unsafe.Pointer(&nonce), len(nonce)); err != nil {
-		return err
+	err = peer.CopyNow(there.Ptr, unsafe.Pointer(&nonce), int64(len(nonce)))
+	var s Stream
+	if err == nil {
+		s, err = d.copying()
 	}
-	return d.read(0, there.Ptr, here.Ptr, nonce[:])
+	if err == nil {
+		err = d.read(s, there.Ptr, here.Ptr, nonce[:])
+	}
+	if err != nil {
+		return err // what was queued may be under way still: Close frees the memory
+	}
+	return errors.Join(peer.Free(there), d.Free(here))
 }
 
 // read has a kernel of ours copy from a path's other end what is known to be there.
@@ -145,12 +151,4 @@ func (d *Device) Prove(there, scratch unsafe.Pointer, stored []byte) error {
 		return fmt.Errorf("cuda: memory of another process, mapped for %v: %w", d, err)
 	}
 	return nil
-}
-
-// copyNow copies on the default stream and waits.
-func (d *Device) copyNow(dst, src unsafe.Pointer, n int) error {
-	if err := cu.CopyAsync(d.ctx, dst, src, int64(n), 0); err != nil {
-		return err
-	}
-	return cu.StreamSynchronize(d.ctx, 0)
 }
