@@ -118,7 +118,7 @@ func (j *job) meets(k *job) bool {
 		}
 		src, dst := j.spans(r)
 		src2, dst2 := k.spans(r)
-		if dst.meets(dst2) || dst.meets(src2) || src.meets(dst2) {
+		if dst.meets(dst2) || dst.meets(src2) || src.meets(dst2) || dst.meets(k.factor(r)) || dst2.meets(j.factor(r)) {
 			return true
 		}
 	}
@@ -143,6 +143,14 @@ func (j *job) spans(r int) (src, dst span) {
 		return span{}, span{}
 	}
 	return spanOf(call.Src, ins*block), spanOf(call.Dst, outs*block)
+}
+
+// factor returns where a rank's factor is read.
+func (j *job) factor(r int) span {
+	if j.calls == nil {
+		return span{}
+	}
+	return spanOf(j.calls[r].Factor.At, j.calls[r].DType.Size())
 }
 
 // A round is what may be done side by side: a phase of a stage's jobs, or what comes after their last one and is each rank's own.

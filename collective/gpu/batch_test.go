@@ -66,6 +66,9 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 	call := func(src, dst int) Call {
 		return Call{Kind: collective.AllReduce, DType: kernels.Uint8, Count: 1000, Src: at(src), Dst: at(dst)}
 	}
+	scaled := func(src, dst, factor int) Call {
+		return Call{Kind: collective.AllReduce, DType: kernels.Float32, Count: 250, Src: at(src), Dst: at(dst), Factor: kernels.FactorAt(at(factor))}
+	}
 	for _, row := range []struct {
 		name   string
 		calls  []Call
@@ -77,6 +80,9 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 		{"write after read", []Call{call(0, 1000), call(5000, 999)}, []int{0, 1}},
 		{"written twice", []Call{call(0, 10000), call(5000, 10999)}, []int{0, 1}},
 		{"in place again", []Call{call(0, 0), call(0, 0), call(5000, 0), call(7000, 8000)}, []int{0, 1, 2, 0}},
+		{"a factor that is written", []Call{call(0, 1000), scaled(5000, 6000, 1996)}, []int{0, 1}},
+		{"a factor that is read before", []Call{scaled(5000, 6000, 1996), call(0, 1000)}, []int{0, 1}},
+		{"a factor of both", []Call{scaled(0, 1000, 9000), scaled(5000, 6000, 9000)}, []int{0, 0}},
 		{"a chain", []Call{call(0, 1000), call(1000, 2000), call(2000, 3000)}, []int{0, 1, 2}},
 	} {
 		j := make([]int, 0, 4)
