@@ -11,11 +11,14 @@ import (
 
 // Alloc returns n bytes, or for 0 at least an address, of zeroed host memory that ranks on this host can read where it lies, and that RDMA devices have registered, so that long messages
 // from it are not copied on their way; in an all-reduce that is not in place, they also write its results there, in whole pages of Dst. It is local: no other
-// rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, or by Free. Over TCP
+// rank takes part. It belongs to the communicator and those split from or with it; it is gone when they are all closed, and Alloc ErrClosed, or by Free. Over TCP
 // alone it is ordinary memory, and so are, once a call has failed, the pages of its Dst that a peer had begun to write: what they hold is undefined.
 func (c *Comm) Alloc(n int64) (kernels.Mem, error) {
 	if n < 0 {
 		return kernels.Mem{}, argument("Alloc of %d bytes", n)
+	}
+	if c.family.closed.Load() {
+		return kernels.Mem{}, c.noMemory(n)
 	}
 	if a := c.family.allocator(); a != nil {
 		p, err := a.Alloc(max(n, 1))
@@ -36,6 +39,9 @@ func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
 	if d.IsHost() {
 		return c.Alloc(n)
 	}
+	if c.family.closed.Load() {
+		return kernels.Mem{}, c.noMemory(n)
+	}
 	own := c.family.gpu()
 	if own == nil || own.Device.Device() != d {
 		return kernels.Mem{}, argument("Alloc of %d bytes on %v, which is not Config.Device (%v)", n, d, c.family.cfg.Device)
@@ -47,9 +53,18 @@ func (c *Comm) AllocOn(d kernels.Device, n int64) (kernels.Mem, error) {
 	return m, err
 }
 
-// Free gives back what Alloc or AllocOn returned, once no call uses it.
+// noMemory is why there is none after the last Close.
+func (c *Comm) noMemory(n int64) error {
+	return fmt.Errorf("comm %s: Alloc of %d bytes, which would be gone with this communicator and those split from it: %w", c.name(), n, ErrClosed)
+}
+
+// Free gives back what Alloc or AllocOn returned, once no call uses it. After the last Close there is nothing to give back of host memory, and it is too late
+// for a GPU's.
 func (c *Comm) Free(m kernels.Mem) error {
 	if own := c.family.gpu(); !m.Device.IsHost() {
+		if c.family.closed.Load() {
+			return fmt.Errorf("comm %s: Free of memory on %v, which goes with the last communicator of this process there: %w", c.name(), m.Device, ErrClosed)
+		}
 		if own == nil || own.Device.Device() != m.Device {
 			return argument("Free of memory on %v, which is not Config.Device (%v)", m.Device, c.family.cfg.Device)
 		}

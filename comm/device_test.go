@@ -464,6 +464,46 @@ func TestDeviceFactor(t *testing.T) {
 	require.ErrorIs(t, w.comms[0].Do(context.Background(), call), comm.ErrArgument)
 }
 
+// TestDeviceAllocateClosed: after the last Close nobody gets memory any more, and the error says why.
+func TestDeviceAllocateClosed(t *testing.T) {
+	needGPU(t)
+	allocate := func(c *comm.Comm) error {
+		if _, err := comm.AllocSlice[float32](c, 10); err != nil {
+			return err
+		}
+		m, err := c.AllocOn(gpu0, 100)
+		if err != nil {
+			return err
+		}
+		return c.Free(m)
+	}
+	for _, ranks := range []int{1, 2} {
+		comms := world(t, ranks, func(_ int, c *comm.Config) { c.Device = gpu0 })
+		split := make([]*comm.Comm, ranks)
+		each(ranks, func(r int) {
+			c := comms[r]
+			m, err := c.AllocOn(gpu0, 100)
+			if err == nil {
+				split[r], err = c.Split(context.Background(), 0, 0)
+			}
+			if err == nil {
+				err = errors.Join(c.Close(), allocate(c), allocate(split[r]), split[r].Close()) // what was split from it has the memory still
+			}
+			if err != nil {
+				t.Errorf("rank %d: %v", r, err)
+				return
+			}
+			_, host := comm.AllocSlice[float32](c, 10)
+			_, device := split[r].AllocOn(gpu0, 100)
+			for i, err := range []error{host, device, c.Free(m)} {
+				if !errors.Is(err, comm.ErrClosed) {
+					t.Errorf("rank %d, %d: %v, want ErrClosed", r, i, err)
+				}
+			}
+		})
+	}
+}
+
 // TestDeviceAlgorithm: Config.Algorithm is that of calls on GPU memory that name none, too, as far as they are of a kind that has it; one that cannot be had is
 // refused before anything is queued.
 func TestDeviceAlgorithm(t *testing.T) {
