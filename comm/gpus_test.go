@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
 	"github.com/gccl-project/gccl/kernels/cuda"
+	"github.com/gccl-project/gccl/kernels/cuda/cudatest"
 )
 
 // TestDeviceSeveralGPUs: ranks of one process on all GPUs in turn, one or more on each: all-reduces of all lengths, from a goroutine a rank
@@ -135,4 +137,42 @@ func TestDeviceSeveralGPUs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDeviceSeveralGPUsLateStream: a rank whose stream does not come to a call for which another GPU's kernel waits is warned of by name, and past the time for
+// a call it is an error; then the streams go on.
+func TestDeviceSeveralGPUsLateStream(t *testing.T) {
+	const ranks, n = 2, 1000
+	needGPU(t)
+	if have, err := cuda.Count(); err != nil || have < ranks {
+		t.Skip("there is one GPU")
+	}
+	var log words
+	w := &deviceWorld{t: t}
+	for r := range ranks {
+		d, err := cuda.Open(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		w.devices = append(w.devices, d)
+	}
+	w.comms = world(t, ranks, func(r int, c *comm.Config) {
+		c.Device = kernels.Device{Kind: kernels.CUDA, Ordinal: int32(r)}
+		c.WarnAfter, c.CallTimeout = 50*time.Millisecond, 3*time.Second
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	w.more(4 * n)
+	stall := cudatest.NewStall(t, w.devices[1])
+	stall.Begin(w.streams[1])
+	each(ranks, func(r int) {
+		if err := w.comms[r].Do(context.Background(), w.call(r, n)); err != nil {
+			t.Errorf("rank %d: a call that is queued: %v", r, err)
+		}
+	})
+	require.Eventually(t, func() bool { return log.has("ranks=[1] because=\"their streams have not come to it") }, time.Minute, time.Millisecond)
+	require.NoError(t, w.devices[0].Wait(w.streams[0]))
+	for r := range ranks {
+		require.Eventually(t, func() bool { return accuses(w.comms[r].Err(), comm.ErrTimeout, 1) }, time.Minute, time.Millisecond, "rank %d", r)
+	}
+	stall.End()
+	require.NoError(t, w.devices[1].Wait(w.streams[1]))
 }

@@ -131,6 +131,13 @@ func (l *links) launch(how crossing) error {
 	launching.Lock()
 	defer launching.Unlock()
 	some, all := false, true // of the streams are captured
+	turn, marked := 0, uint64(0)
+	if !l.apart {
+		var err error
+		if turn, err = l.marks.turn(l.sites); err != nil {
+			return err
+		}
+	}
 	for i := range l.sites {
 		s := &l.sites[i]
 		if !s.active {
@@ -142,6 +149,16 @@ func (l *links) launch(how crossing) error {
 			wire = &l.push[i]
 		case byBulk, byCopies:
 			wire = &l.bulk[i]
+		}
+		if !l.apart {
+			captured, err := s.device.Capturing(s.lead)
+			if err == nil && !captured {
+				err = s.device.Record(l.marks.event(turn, i), s.lead)
+				marked |= 1 << i
+			}
+			if err != nil {
+				return err
+			}
 		}
 		var waits [2]cuda.Event
 		if l.used[i] && l.last[i] != s.lead { // calls of a communicator follow each other on any streams
@@ -174,7 +191,21 @@ func (l *links) launch(how crossing) error {
 			t.note(l, l.done[i], crowds)
 		}
 	}
+	if marked != 0 {
+		l.marks.queued(turn, marked, func(site int) uint64 { return l.meets(how, site) })
+	}
 	return nil
+}
+
+// meets are the sites that a site waits for in what was written.
+func (l *links) meets(how crossing, site int) uint64 {
+	switch how {
+	case byBulk, byCopies:
+		return uint64(l.copy.meet[site])
+	case byPush:
+		return 1<<len(l.sites) - 1
+	}
+	return l.plan.meets[site]
 }
 
 // giveWay has a launch wait for those of other communicators that it may not fit beside. One event that it waits for goes to wait.

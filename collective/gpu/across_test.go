@@ -367,6 +367,52 @@ func TestAcrossAbort(t *testing.T) {
 	}
 }
 
+// TestUC02_StreamOfAnotherGPUThatDoesNotCome: a rank whose stream stands still before a call for which kernels on other GPUs wait is named, whatever way the call
+// goes, and nobody is whose stream only comes later to what is not waited for.
+func TestUC02_StreamOfAnotherGPUThatDoesNotCome(t *testing.T) {
+	const sites = 3
+	g := newRigOn(t, several(t, sites, sites), 16<<20)
+	stall := cudatest.NewStall(t, g.devices[1])
+	c, err := New(g.devices)
+	require.NoError(t, err)
+	defer c.Close()
+	for _, call := range []Call{
+		{Kind: collective.AllReduce, DType: kernels.Float32, Count: 1000},
+		{Kind: collective.AllReduce, DType: kernels.Float32, Count: 600_000},
+		{Kind: collective.AllGather, DType: kernels.Float32, Count: 1<<20 + 1<<18},
+	} {
+		s := newSample(call, sites, 1)
+		for range 8 { // launches are told apart from the first look on
+			require.NoError(t, c.Group(s.lay(g)))
+			_, _ = c.Behind()
+		}
+		calls := s.lay(g)
+		g.waitAll()
+		stall.Begin(g.streams[1])
+		t1 := Transfer{From: 0, To: 2, Src: g.src[0].Ptr, Dst: g.src[0].Ptr, FromStream: g.streams[0], ToStream: g.streams[2]}
+		require.NoError(t, c.Transfers([]Transfer{t1}))
+		_, nobody := c.Behind()
+		require.Nil(t, nobody)
+		for range 5 {
+			require.NoError(t, c.Group(calls))
+		}
+		require.Eventually(t, func() bool {
+			_, ranks := c.Behind()
+			return slices.Equal(ranks, []int{1})
+		}, time.Minute, time.Millisecond, "%v", &call)
+		number, _ := c.Behind()
+		require.NoError(t, c.Group(calls))
+		again, _ := c.Behind()
+		require.Equal(t, number, again, "it is one call")
+		stall.End()
+		require.Eventually(t, func() bool {
+			_, ranks := c.Behind()
+			return ranks == nil
+		}, time.Minute, time.Millisecond)
+		s.check(g, calls)
+	}
+}
+
 // A call that one GPU captures and the other does at once is refused, the other does not wait for ever, and the streams are usable.
 func TestAcrossCaptureOnSomeIsRefused(t *testing.T) {
 	g := newRigOn(t, several(t, 2, 2), 1<<20)

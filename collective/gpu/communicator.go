@@ -138,16 +138,31 @@ func (c *Communicator) Group(calls []Call) error {
 	return err
 }
 
-// Behind looks at the oldest launch that is not done, of those that several streams take part in and no graph captures. It returns its
+// Behind looks at the oldest launch that is not done, of those that several streams of a GPU take part in, or linked GPUs, and no graph captures. It returns its
 // number and the ranks whose streams have not come to it while the others' wait, or ranks nil when all is done. It does not wait,
 // neither for the GPU nor for a launch that the driver does not take because too many are queued. From the first look on launches are
 // told apart, unless the host is too far ahead of the GPU: then the ranks are more than those that are late. So they may be over several
 // GPUs: the first rank of one that waits for another is named as well.
 func (c *Communicator) Behind() (launch uint64, ranks []int) {
+	last := uint64(0)
+	look := func(n uint64, late []int) {
+		if last = max(last, n); late != nil {
+			launch = max(launch, n)
+		}
+		for _, r := range late {
+			if !slices.Contains(ranks, r) {
+				ranks = append(ranks, r)
+			}
+		}
+	}
 	for i := range c.sites {
-		n, late := c.sites[i].behind()
-		launch = max(launch, n)
-		ranks = append(ranks, late...)
+		look(c.sites[i].behind())
+	}
+	if c.links != nil {
+		look(c.links.marks.behind(c.sites))
+	}
+	if ranks == nil {
+		return last, nil
 	}
 	return launch, ranks
 }

@@ -34,6 +34,8 @@ type links struct {
 	bulk  []cuda.Bulk
 	plan  exchange
 	copy  copies
+
+	marks marks // unless the sites are apart
 }
 
 // newLinks returns nil if the sites are not linked, or too many.
@@ -125,6 +127,7 @@ func (l *links) close() (err error) {
 			err = errors.Join(err, l.sites[i].device.Synchronize())
 		}
 	}
+	err = errors.Join(err, l.marks.close(l.sites))
 	for i := range l.sites {
 		err = errors.Join(err, l.stages[i].free())
 		if l.sites[i].elsewhere {

@@ -9,6 +9,8 @@ package cu
 #cgo nocallback cu_stream_query
 #cgo noescape cu_event_query
 #cgo nocallback cu_event_query
+#cgo noescape cu_stream_capturing
+#cgo nocallback cu_stream_capturing
 #include <stdlib.h>
 #include "shim.h"
 */
