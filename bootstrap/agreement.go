@@ -23,6 +23,7 @@ type agreement struct {
 	leads    uint64           // what follows is about this number
 	reached  map[int]*link    // ranks that were asked to call, and over which link
 	arrived  map[int]uint64   // by rank: the last that it called
+	asking   map[int]uint64   // by rank: the one that it wants to hear of once this rank has called it
 	proposed []int            // or nil
 	attempt  uint32           // of the proposal
 	accepted map[int]struct{} // ranks that accepted it
@@ -38,13 +39,13 @@ type offer struct {
 func (a *agreement) init() {
 	a.turn = make(chan struct{}, 1)
 	a.decided = map[uint64][]int{}
-	a.arrived = map[int]uint64{}
+	a.arrived, a.asking = map[int]uint64{}, map[int]uint64{}
 }
 
 type agreeStep uint8
 
 const (
-	stepCollect agreeStep = iota // leader: have you called?
+	stepCollect agreeStep = iota // have you called? The leader wants to know, and who waits for others in a Sub
 	stepCalled                   // I have
 	stepPropose                  // leader: these are alive
 	stepAccept
@@ -169,6 +170,8 @@ func (s *session) agreeArrived(l *link, m agreeMessage) {
 		s.sayLocked(l, agreeMessage{step: stepDecide, number: m.number, ranks: list})
 	case m.step == stepCollect && a.called >= m.number:
 		s.sayLocked(l, agreeMessage{step: stepCalled, number: m.number})
+	case m.step == stepCollect:
+		a.asking[l.peer] = m.number
 	case m.step == stepCalled:
 		a.arrived[l.peer] = max(a.arrived[l.peer], m.number)
 	case m.step == stepPropose:
@@ -197,6 +200,15 @@ func (s *session) Agree(ctx context.Context) ([]int, error) {
 	number := a.returned + 1
 	a.called = number
 	a.leads = 0
+	for rank, n := range a.asking {
+		if n > number {
+			continue
+		}
+		delete(a.asking, rank)
+		if l := s.to[rank]; l != nil {
+			s.sayLocked(l, agreeMessage{step: stepCalled, number: n})
+		}
+	}
 	wanted := map[int]bool{}
 	defer func() {
 		for rank := range wanted {

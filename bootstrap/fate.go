@@ -255,17 +255,26 @@ func (s *session) ended(rank int) Status {
 // a while; then it counts as the last that this rank has completed.
 const unknownLast = ^uint64(0)
 
-// settleLocked gives up waiting for what ranks sent of whom that is not known.
+// settleLocked gives up waiting for what ranks sent before they closed, which may be on its way for a while: it is lost where their last words
+// came and then the other connection broke, or their host was cut off. All that a rank has completed was sent by all ranks before it closed.
 func (s *session) settleLocked(own time.Duration) {
-	if s.unsettled == 0 {
+	if s.gone == s.deaths {
 		return
 	}
+	g := &s.gathers
 	for rank := range s.fate {
-		if f := &s.fate[rank]; f.status == Closed && f.last == unknownLast && own-f.at >= s.vigil.limit {
-			f.last = s.gathers.completed
-			s.unsettled--
-			s.changeLocked()
+		f := &s.fate[rank]
+		if f.status != Closed || f.last == g.completed {
+			continue
 		}
+		if f.last != unknownLast && (f.last < g.called || g.called == g.completed || own-g.since < s.vigil.limit) || own-f.at < s.vigil.limit {
+			continue
+		}
+		if f.last != unknownLast {
+			f.reason += fmt.Sprintf("; what it had sent before that did not arrive within %v", s.vigil.limit)
+		}
+		f.last = g.completed
+		s.changeLocked()
 	}
 }
 
@@ -278,9 +287,6 @@ func (s *session) rankClosed(rank int, w farewell, except *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := &s.fate[rank]; f.status == Closed && (w.last < f.last || w.said && !f.said) {
-		if f.last == unknownLast && w.last != unknownLast {
-			s.unsettled--
-		}
 		f.last = min(f.last, w.last)
 		if w.said {
 			f.said, f.word = true, w.word
@@ -292,8 +298,5 @@ func (s *session) rankClosed(rank int, w farewell, except *link) {
 		return
 	}
 	s.floodLocked(closedFrame(rank, w), except)
-	if w.last == unknownLast {
-		s.unsettled++
-	}
 	s.enterFateLocked(rank, fate{status: Closed, by: rank, farewell: w, at: s.vigil.own(), reason: "it closed its session"})
 }

@@ -15,6 +15,7 @@ import (
 type gathers struct {
 	turn      chan struct{} // held by the call under way
 	called    uint64        // the last collective that this rank called
+	since     time.Duration // when, in the vigil's own time
 	completed uint64
 	abandoned uint64 // the one whose caller went away, or 0
 	open      map[uint64]*gather
@@ -84,6 +85,7 @@ func (s *session) allGather(ctx context.Context, op string, b []byte) ([][]byte,
 		return nil, fmt.Errorf("bootstrap %s: %w", op, err)
 	}
 	s.gathers.called++
+	s.gathers.since = s.vigil.own()
 	seq := s.gathers.called
 	g := s.gatherLocked(seq)
 	own := append([]byte(nil), b...)

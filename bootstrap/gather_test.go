@@ -165,3 +165,32 @@ func BenchmarkAllGather(b *testing.B) {
 		})
 	}
 }
+
+// What a rank sent before it closed may be lost where word of its end came another way: then a collective that waits for it ends within the
+// limit for silence, counted from the call or the word, whichever is later. Until then it may still come.
+func TestGatherLosesWhatWasSentBeforeAClose(t *testing.T) {
+	inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+		s := joinAll(t, net, id, 2)
+		each(2, func(r int) { assert.NoError(t, s[r].Barrier(bg)) })
+		bootstrap.HearClosed(s[0], 1, 100)
+		time.Sleep(time.Minute) // nothing is asked for, so nothing is missed
+		for range 2 {
+			go func() {
+				time.Sleep(bootstrap.DefaultSilentAfter / 2)
+				assert.NoError(t, s[1].Barrier(bg))
+			}()
+			require.NoError(t, s[0].Barrier(bg), "it was on its way")
+		}
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		err := s[0].Barrier(ctx)
+		var gone *bootstrap.PeerError
+		require.ErrorAs(t, err, &gone)
+		require.Equal(t, bootstrap.Closed, gone.Status)
+		require.Equal(t, 1, gone.Rank)
+		require.ErrorContains(t, err, "did not arrive within 4s")
+		require.WithinRange(t, time.Now(), begun.Add(bootstrap.DefaultSilentAfter), begun.Add(bootstrap.DefaultSilentAfter+2*bootstrap.DefaultHeartbeat))
+		closeAll(s)
+	})
+}

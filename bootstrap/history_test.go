@@ -93,6 +93,11 @@ func newHistory(seed uint64) *history {
 		f.until = f.at + 10*time.Second + time.Duration(rng.IntN(10_000))*time.Millisecond
 		if f.kind == pause {
 			f.until = f.at + time.Duration(rng.IntN(2500))*time.Millisecond
+			for _, g := range h.fault { // between two that pause one after the other it is silent for longer than either does
+				if g.kind == pause && f.at-time.Second < g.until && g.at-time.Second < f.until {
+					f.at, f.until = g.at, g.until
+				}
+			}
 		}
 		h.fault = append(h.fault, f)
 	}

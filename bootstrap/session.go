@@ -144,7 +144,6 @@ type session struct {
 	fate       []fate        // by rank
 	deaths     int           // ranks that are Dead
 	gone       int           // ranks that are Dead or Closed
-	unsettled  int           // ranks that are Closed with unknownLast
 	aborted    *Notice
 	out        *Notice       // that others gave this rank up
 	formed     bool          // all members are there

@@ -69,7 +69,7 @@ func (s *session) sub(ctx context.Context, ranks []int, agreed bool) (Session, e
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	stop := s.passOn(sub, ranks, heedless, agreed)
+	stop := s.passOn(sub, ranks, number, heedless, agreed)
 	err = sub.form(ctx, "Sub")
 	stop()
 	if err == nil {
@@ -87,18 +87,39 @@ func (s *session) sub(ctx context.Context, ranks []int, agreed bool) (Session, e
 }
 
 // passOn tells sub, until stop is called, what this session gets to know about its members, over whom sub does not watch before all are
-// there; that this session is aborted, unless the members come all the same; and that one of those has closed this session, or we have.
-func (s *session) passOn(sub *session, ranks []int, heedless, agreed bool) (stop func()) {
+// there; that this session is aborted, unless the members come all the same; that one of those has closed this session, or we have; and, where
+// they have not agreed to come, that one has called an Agree instead, for it had bad news earlier. A Sub that takes long asks its neighbours for
+// that, so that whoever does not come is asked by those who did. Who has come may call Agree while others are not yet through with the Sub, so
+// these have a while.
+func (s *session) passOn(sub *session, ranks []int, number uint64, heedless, agreed bool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		asked := map[int]*link{}        // over which each neighbour was
+		var long, over <-chan time.Time // from which they are asked, and from which one is in an Agree for too long
+		if !agreed {
+			long = time.After(wordFor)
+		}
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for r := range asked {
+				s.releaseLocked(r)
+			}
+		}()
 		for ctx.Err() == nil {
 			var dead []fate
 			var who []int
 			var end error
 			s.mu.Lock()
 			changed := s.changed
+			for r, over := range asked {
+				if l := s.to[r]; l != nil && l != over {
+					asked[r] = l
+					s.sayLocked(l, agreeMessage{step: stepCollect, number: number + 1})
+				}
+			}
 			for i, r := range ranks {
 				switch f := s.fate[r]; {
 				case f.status == Dead:
@@ -106,6 +127,8 @@ func (s *session) passOn(sub *session, ranks []int, heedless, agreed bool) (stop
 					dead, who = append(dead, f), append(who, i)
 				case f.status == Closed && agreed:
 					end = s.peerErrorLocked("Sub", r)
+				case !agreed && over == nil && s.agreement.arrived[r] > number:
+					over = time.After(s.vigil.limit)
 				}
 			}
 			if n := s.endLocked(heedless); n != nil {
@@ -123,10 +146,38 @@ func (s *session) passOn(sub *session, ranks []int, heedless, agreed bool) (stop
 			select {
 			case <-changed:
 			case <-ctx.Done():
+			case <-long:
+				s.mu.Lock()
+				for _, r := range []int{ranks[(sub.rank+1)%sub.size], ranks[(sub.rank+sub.size-1)%sub.size]} {
+					if _, twice := asked[r]; !twice && r != s.rank {
+						asked[r] = nil
+						s.wantLocked(r)
+					}
+				}
+				s.mu.Unlock()
+			case <-over:
+				sub.Abort(s.elsewhere(ranks, number))
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// elsewhere is why a Sub ends of which members are in an Agree instead: they had the bad news earlier.
+func (s *session) elsewhere(ranks []int, number uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.aborted != nil {
+		return &AbortedError{Op: "Sub", Notice: *s.aborted}
+	}
+	n := Notice{From: s.rank}
+	for _, r := range ranks {
+		if s.agreement.arrived[r] > number {
+			n.From, n.Ranks = r, append(n.Ranks, r)
+		}
+	}
+	n.Reason = fmt.Sprintf("ranks %s have called Agree instead", formatRanks(n.Ranks))
+	return &AbortedError{Op: "Sub", Notice: n}
 }
 
 // endLocked returns why a Sub cannot go on, or nil. An abort of the session ends none that is heedless: it had begun after that, or all

@@ -3,6 +3,7 @@ package bootstrap_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -181,5 +182,69 @@ func TestManySubsAtOnce(t *testing.T) {
 			quarter.Close()
 		}
 		assert.NoError(t, s.Barrier(ctx))
+	})
+}
+
+// Members that wait in a Sub for one that has called Agree instead, for it had the bad news before them, hear so, and all come together.
+func TestSubWhileAnotherAgrees(t *testing.T) {
+	for _, aborted := range []bool{true, false} {
+		for n := 2; n <= 5; n++ {
+			t.Run(fmt.Sprintf("%d/aborted=%v", n, aborted), func(t *testing.T) {
+				inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+					s := joinAll(t, net, id, n)
+					if aborted {
+						s[0].Abort(errors.New("bad news"))
+						for r := range s {
+							<-s[r].Aborted()
+						}
+					}
+					all := make([]int, n)
+					for r := range all {
+						all[r] = r
+					}
+					each(n, func(r int) {
+						ctx, cancel := context.WithTimeout(bg, time.Minute)
+						defer cancel()
+						if r != n-1 {
+							_, err := s[r].Sub(ctx, all)
+							assert.ErrorIs(t, err, bootstrap.ErrAborted)
+							if aborted {
+								assert.ErrorContains(t, err, "bad news")
+							} else {
+								assert.ErrorContains(t, err, fmt.Sprintf("ranks %d have called Agree instead", n-1))
+							}
+						}
+						sub, alive, err := s[r].Regroup(ctx)
+						if assert.NoError(t, err) {
+							assert.Equal(t, all, alive)
+							assert.NoError(t, sub.Barrier(ctx))
+							sub.Close()
+						}
+					})
+					closeAll(s)
+				})
+			})
+		}
+	}
+}
+
+// A member that comes late to a Sub is waited for, and who has been in it may call Agree at once.
+func TestSubThenAgree(t *testing.T) {
+	inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+		net.Delay(func() time.Duration { return 300 * time.Millisecond })
+		s := joinAll(t, net, id, 4)
+		each(4, func(r int) {
+			if r == 2 {
+				time.Sleep(20 * time.Second)
+			}
+			sub, err := s[r].Sub(bg, []int{0, 1, 2, 3})
+			if assert.NoError(t, err) {
+				defer sub.Close()
+			}
+			alive, err := s[r].Agree(bg)
+			assert.NoError(t, err)
+			assert.Len(t, alive, 4)
+		})
+		closeAll(s)
 	})
 }
