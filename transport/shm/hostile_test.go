@@ -98,6 +98,38 @@ func FuzzHostilePeer(f *testing.F) {
 	})
 }
 
+// FuzzDirectory: a peer's directory may be said to go on anywhere. What is found there is an error or nothing, and where it cannot be read nothing is.
+func FuzzDirectory(f *testing.F) {
+	for i := range uint8(3) {
+		for _, at := range []uint64{0, firstPieceAt, firstPieceAt + 1, 1 << 20, 16<<20 - entryBytes, 16 << 20, 1 << 62, math.MaxUint64, math.MaxUint64 - entryBytes + 1} {
+			f.Add(i, at)
+		}
+	}
+	f.Fuzz(func(t *testing.T, i uint8, at uint64) {
+		open := func() *Endpoint {
+			e, err := Open(Config{Dir: defaultDir, SegmentSize: 16 << 20}, testOptions())
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, e.Close()) })
+			return e
+		}
+		us, peer := open(), open()
+		require.NoError(t, us.Reach(t.Context(), peer.Address()))
+		atomic.StoreUint64(&peer.seg.header().piece[int(i)%len(peer.seg.header().piece)], at)
+		c, err := us.Conn(transport.Key{Comm: 1, Self: 0, Peer: 1}, peer.Address())
+		require.NoError(t, err)
+		for range 3 {
+			ok, err := c.Stream(0).Recv(1, bufOf(make([]byte, 8)))
+			require.False(t, ok)
+			if err != nil {
+				require.ErrorIs(t, err, transport.ErrCorrupt)
+			}
+			us.lastLook = us.lastLook.Add(-liveness)
+			us.Progress()
+		}
+		require.NoError(t, c.Close())
+	})
+}
+
 // FuzzLines: what the peer says of the next message, or of the one behind it, can be anything at all: four bytes of the script choose its number
 // and tag, its length, and where it is, from what is right and what is dangerous. The receiver gets bytes of the right number or an error.
 func FuzzLines(f *testing.F) {
