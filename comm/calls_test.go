@@ -1,7 +1,6 @@
 package comm_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,9 +104,9 @@ func TestTypedFunctions(t *testing.T) {
 func TestSendToSelf(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			var log bytes.Buffer
+			var log logLines
 			comms := simulated(t, n, func(_ int, c *comm.Config) {
-				c.CallTimeout, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil)) // which locks
+				c.CallTimeout, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil))
 			})
 			each(n, func(r int) {
 				c := comms[r]
@@ -183,14 +182,11 @@ func TestRecordOfAMismatch(t *testing.T) {
 func TestReceiveIsCalledOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const call = "recv of 5 int64 (peer 2)"
-		var log bytes.Buffer
-		c := simulated(t, 3, func(r int, c *comm.Config) {
-			if c.CallTimeout = time.Minute; r == 0 {
-				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			}
+		var log logLines
+		c := simulated(t, 3, func(_ int, c *comm.Config) {
+			c.CallTimeout, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil))
 		})[0]
 		err := comm.Recv(background, c, make([]int64, 5), 2)
-		synctest.Wait() // nobody writes any more
 		require.ErrorIs(t, err, comm.ErrTimeout)
 		require.ErrorContains(t, err, call+" (sequence 1) of rank 0 waited 1m0s for ranks [2]: rank 2 has not called send number 1 with us")
 		require.Contains(t, log.String(), `call="`+call+`"`)

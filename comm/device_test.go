@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -552,29 +551,11 @@ func TestDeviceAlgorithm(t *testing.T) {
 	require.Equal(t, ring, bits(v, "ring"), "the communicator is as before")
 }
 
-// words collects what is logged.
-type words struct {
-	sync.Mutex
-	strings.Builder
-}
-
-func (w *words) Write(b []byte) (int, error) {
-	w.Lock()
-	defer w.Unlock()
-	return w.Builder.Write(b)
-}
-
-func (w *words) has(s string) bool {
-	w.Lock()
-	defer w.Unlock()
-	return strings.Contains(w.String(), s)
-}
-
 // TestUC02_DeviceWatchdog: a rank that does not call, and one whose stream does not come to what it has called, are warned of by name,
 // and past the time for a call they are an error.
 func TestUC02_DeviceWatchdog(t *testing.T) {
 	const ranks, n = 4, 1000
-	var log words
+	var log logLines
 	w := newDeviceWorld(t, ranks, 4*n, func(_ int, c *comm.Config) {
 		c.WarnAfter, c.CallTimeout = 50*time.Millisecond, 3*time.Second
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -582,7 +563,7 @@ func TestUC02_DeviceWatchdog(t *testing.T) {
 	want := w.fill(n, 1)
 	each(ranks, func(r int) {
 		if r == 1 {
-			for began := time.Now(); !log.has("ranks=[1] because=\"they have not called it\"") && time.Since(began) < 2*time.Second; {
+			for began := time.Now(); !strings.Contains(log.String(), "ranks=[1] because=\"they have not called it\"") && time.Since(began) < 2*time.Second; {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -590,7 +571,7 @@ func TestUC02_DeviceWatchdog(t *testing.T) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	})
-	require.True(t, log.has("ranks=[1] because=\"they have not called it\""))
+	require.True(t, strings.Contains(log.String(), "ranks=[1] because=\"they have not called it\""))
 	w.check(want)
 
 	// A kernel on rank 2's stream that waits in vain, until it is told to give up.
@@ -601,7 +582,9 @@ func TestUC02_DeviceWatchdog(t *testing.T) {
 			t.Errorf("rank %d: a call that is queued: %v", r, err)
 		}
 	})
-	require.Eventually(t, func() bool { return log.has("ranks=[2] because=\"their streams have not come to it") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(log.String(), "ranks=[2] because=\"their streams have not come to it")
+	}, time.Minute, time.Millisecond)
 	each(ranks, func(r int) {
 		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) { // the driver queues so many and no more
 			err := w.comms[r].Do(context.Background(), w.call(r, n))

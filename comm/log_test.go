@@ -30,10 +30,10 @@ func (l *logLines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-func (l *logLines) lines() []string {
+func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(l.text.String(), "\n"), "\n")
+	return l.text.String()
 }
 
 // TestOneNameFindsAllLines: whatever is said of a job, by package bootstrap too, has the name that errors and records have of the world's communicator.
@@ -87,7 +87,7 @@ func TestOneNameFindsAllLines(t *testing.T) {
 		each(n, func(r int) { subs[r].Close(); h.comms[r].Close() })
 
 		said := map[string]map[string]bool{}
-		for _, line := range log.lines() {
+		for _, line := range strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n") {
 			var attributes map[string]any
 			require.NoError(t, json.Unmarshal([]byte(line), &attributes), line)
 			require.Equal(t, 1, strings.Count(line, `"comm":`), line)

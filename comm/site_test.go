@@ -1,7 +1,6 @@
 package comm_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -245,7 +244,7 @@ func TestUC62_TopologyFileOfAnotherMachine(t *testing.T) {
 	conf := filepath.Join(home, ".nccl.conf")
 	for _, named := range []string{file, filepath.Join(home, "gone.xml"), conf} {
 		require.NoError(t, os.WriteFile(conf, []byte("# four GPUs\r\nNCCL_TOPO_FILE=\""+named+"\"\r\n"), 0o600))
-		var log lockedBuffer
+		var log logLines
 		comms := world(t, 2, func(_ int, c *comm.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		each(2, func(r int) {
 			x := []int64{1}
@@ -296,21 +295,4 @@ func TestTopologyFilesAskedForMustBeRead(t *testing.T) {
 	}
 	_, err := comm.New(context.Background(), comm.Config{Size: 1, P2PLevel: "close"})
 	require.ErrorContains(t, err, `Config.P2PLevel is "close", want one of [loc nvl`)
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
