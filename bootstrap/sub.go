@@ -89,8 +89,8 @@ func (s *session) sub(ctx context.Context, ranks []int, agreed bool) (Session, e
 // passOn tells sub, until stop is called, what this session gets to know about its members, over whom sub does not watch before all are
 // there; that this session is aborted, unless the members come all the same; that one of those has closed this session, or we have; and, where
 // they have not agreed to come, that one has called an Agree instead, for it had bad news earlier. A Sub that takes long asks its neighbours for
-// that, so that whoever does not come is asked by those who did. Who has come may call Agree while others are not yet through with the Sub, so
-// these have a while.
+// that, so that whoever does not come is asked by those who did. Neighbours that came have a link with sub: they may have called Agree before, when it
+// came to nothing. One that did not has a while, for it may only be late with both.
 func (s *session) passOn(sub *session, ranks []int, number uint64, heedless, agreed bool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -112,6 +112,7 @@ func (s *session) passOn(sub *session, ranks []int, number uint64, heedless, agr
 			var dead []fate
 			var who []int
 			var end error
+			here := sub.seen()
 			s.mu.Lock()
 			changed := s.changed
 			for r, over := range asked {
@@ -127,9 +128,10 @@ func (s *session) passOn(sub *session, ranks []int, number uint64, heedless, agr
 					dead, who = append(dead, f), append(who, i)
 				case f.status == Closed && agreed:
 					end = s.peerErrorLocked("Sub", r)
-				case !agreed && over == nil && s.agreement.arrived[r] > number:
-					over = time.After(s.vigil.limit)
 				}
+			}
+			if over == nil && len(s.elsewhereLocked(asked, sub, here, number)) > 0 {
+				over = time.After(s.vigil.limit)
 			}
 			if n := s.endLocked(heedless); n != nil {
 				end = &AbortedError{Op: "Sub", Notice: *n}
@@ -156,28 +158,57 @@ func (s *session) passOn(sub *session, ranks []int, number uint64, heedless, agr
 				}
 				s.mu.Unlock()
 			case <-over:
-				sub.Abort(s.elsewhere(ranks, number))
+				over = nil
+				here := sub.seen()
+				s.mu.Lock()
+				end := s.insteadLocked(s.elsewhereLocked(asked, sub, here, number))
+				s.mu.Unlock()
+				if end != nil {
+					sub.Abort(end)
+				}
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// elsewhere is why a Sub ends of which members are in an Agree instead: they had the bad news earlier.
-func (s *session) elsewhere(ranks []int, number uint64) error {
+// seen returns the members that this rank has a link with, or whose end it knows.
+func (s *session) seen() map[int]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.aborted != nil {
-		return &AbortedError{Op: "Sub", Notice: *s.aborted}
+	ranks := map[int]bool{}
+	for l := range s.links {
+		ranks[l.peer] = true
 	}
-	n := Notice{From: s.rank}
-	for _, r := range ranks {
-		if s.agreement.arrived[r] > number {
-			n.From, n.Ranks = r, append(n.Ranks, r)
+	for r, f := range s.fate {
+		if f.status != Unknown {
+			ranks[r] = true
 		}
 	}
-	n.Reason = fmt.Sprintf("ranks %s have called Agree instead", formatRanks(n.Ranks))
-	return &AbortedError{Op: "Sub", Notice: n}
+	return ranks
+}
+
+// elsewhereLocked returns which of those that were asked have called an Agree and are not among those who are here, in the Sub.
+func (s *session) elsewhereLocked(asked map[int]*link, sub *session, here map[int]bool, number uint64) (ranks []int) {
+	for r := range asked {
+		if s.agreement.arrived[r] > number && !here[slices.Index(sub.outer, r)] {
+			ranks = append(ranks, r)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// insteadLocked is why a Sub ends of which members are in an Agree instead, if some are: they had the bad news earlier.
+func (s *session) insteadLocked(ranks []int) error {
+	switch {
+	case len(ranks) == 0:
+		return nil
+	case s.aborted != nil:
+		return &AbortedError{Op: "Sub", Notice: *s.aborted}
+	}
+	return &AbortedError{Op: "Sub", Notice: Notice{From: ranks[len(ranks)-1], Ranks: ranks,
+		Reason: fmt.Sprintf("ranks %s have called Agree instead", formatRanks(ranks))}}
 }
 
 // endLocked returns why a Sub cannot go on, or nil. An abort of the session ends none that is heedless: it had begun after that, or all

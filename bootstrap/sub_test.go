@@ -248,3 +248,30 @@ func TestSubThenAgree(t *testing.T) {
 		closeAll(s)
 	})
 }
+
+// A rank whose Agree ended before it came to a Sub is in the Sub, and all wait there for a member that comes late.
+func TestSubAfterAnAgreeThatEnded(t *testing.T) {
+	for late := range 4 {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+				s := joinAll(t, net, id, 4)
+				each(4, func(r int) {
+					if r != late {
+						ctx, cancel := context.WithTimeout(bg, time.Second)
+						defer cancel()
+						_, err := s[r].Agree(ctx)
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					} else {
+						time.Sleep(20 * time.Second)
+					}
+					sub, err := s[r].Sub(bg, []int{0, 1, 2, 3})
+					if assert.NoError(t, err) {
+						assert.NoError(t, sub.Barrier(bg))
+						sub.Close()
+					}
+				})
+				closeAll(s)
+			})
+		})
+	}
+}
