@@ -285,3 +285,24 @@ func TestClosedOnTheWay(t *testing.T) {
 	require.NoError(t, h.parse(hear(t, socket, headerSize), small.Streams, uint32(small.MaxMessage)))
 	require.EqualValues(t, kindBye, h.kind)
 }
+
+// TestGoodbyeOfAClosedSocket: the end of a search closes its sockets by their contexts, perhaps before one of them says goodbye.
+func TestGoodbyeOfAClosedSocket(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	ours, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	theirs, err := l.Accept()
+	require.NoError(t, err)
+	defer theirs.Close()
+	twin, err := newTwin(ours)
+	require.NoError(t, err)
+	require.NoError(t, ours.Close())
+	twin.part()
+	var h header
+	require.NoError(t, h.parse(hear(t, theirs, headerSize), small.Streams, uint32(small.MaxMessage)))
+	require.EqualValues(t, kindBye, h.kind)
+	_, err = theirs.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
