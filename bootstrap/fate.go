@@ -256,22 +256,24 @@ func (s *session) ended(rank int) Status {
 const unknownLast = ^uint64(0)
 
 // settleLocked gives up waiting for what ranks sent before they closed, which may be on its way for a while: it is lost where their last words
-// came and then the other connection broke, or their host was cut off. All that a rank has completed was sent by all ranks before it closed.
+// came and then the other connection broke, or their host was cut off. All that a rank has completed was sent by all ranks before it closed. Word
+// that it closed may come a shorter way than that, which goes from rank to rank: each of these may take a beat for it.
 func (s *session) settleLocked(own time.Duration) {
 	if s.gone == s.deaths {
 		return
 	}
 	g := &s.gathers
+	patience := s.vigil.limit + time.Duration(s.reach(true)-1)*s.vigil.every
 	for rank := range s.fate {
 		f := &s.fate[rank]
 		if f.status != Closed || f.last == g.completed {
 			continue
 		}
-		if f.last != unknownLast && (f.last < g.called || g.called == g.completed || own-g.since < s.vigil.limit) || own-f.at < s.vigil.limit {
+		if f.last != unknownLast && (f.last < g.called || g.called == g.completed || own-g.since < patience) || own-f.at < patience {
 			continue
 		}
 		if f.last != unknownLast {
-			f.reason += fmt.Sprintf("; what it had sent before that did not arrive within %v", s.vigil.limit)
+			f.reason += fmt.Sprintf("; what it had sent before that did not arrive within %v", patience)
 		}
 		f.last = g.completed
 		s.changeLocked()

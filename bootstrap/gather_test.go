@@ -194,3 +194,20 @@ func TestGatherLosesWhatWasSentBeforeAClose(t *testing.T) {
 		closeAll(s)
 	})
 }
+
+// Word that a rank has closed may come a shorter way than what it waited for before, which goes from rank to rank, and where these are many, or slow, is on
+// its way for longer than anybody may be silent.
+func TestGatherComesFromFarBehindAClose(t *testing.T) {
+	inMemory(t, func(t *testing.T, net *bootstraptest.Net, id bootstrap.ID) {
+		const n = 32
+		net.Delay(func() time.Duration { return 400 * time.Millisecond })
+		s := joinAll(t, net, id, n)
+		each(n, func(r int) {
+			if r == 5 {
+				time.Sleep(30 * time.Second)
+			}
+			assert.NoError(t, s[r].Barrier(bg), "rank %d", r)
+			assert.NoError(t, s[r].Close())
+		})
+	})
+}
