@@ -119,6 +119,12 @@ func TestDoctorOfTheTransportAskedFor(t *testing.T) {
 	}
 	out := command(t, []string{"GCCL_TRANSPORT=shm", "GCCL_SHM_DIR=/run/none"}, "doctor", "--root", dir)
 	require.Contains(t, out.stdout, "FAIL    transports: none: GCCL_TRANSPORT=shm allows nothing else, and this host cannot do that\n")
+	dir = hidden(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "proc", "self"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "proc", "self", "mounts"), nil, 0o600))
+	out = command(t, []string{"GCCL_TRANSPORT=shm"}, "doctor", "--root", dir)
+	require.Contains(t, out.stdout, "FAIL    transports: none: GCCL_TRANSPORT=shm allows", "what is not known of RDMA has nothing to do with it")
+	require.Contains(t, command(t, []string{"GCCL_TRANSPORT=verbs"}, "doctor", "--root", dir).stdout, "UNKNOWN transports: whether ranks can use verbs")
 }
 
 func TestDoctorOfARecordedHost(t *testing.T) {

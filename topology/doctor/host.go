@@ -26,7 +26,7 @@ func (x *exam) transports() {
 	switch list := strings.Join(can, ", "); {
 	case only == "":
 		x.add(OK, "transports", "", "", "%s", list)
-	case list == "" && x.h.RDMA.Why() != "":
+	case list == "" && only == "verbs" && x.h.RDMA.Why() != "":
 		x.unknown("transports", "", "", "whether ranks can use "+only+", all that GCCL_TRANSPORT allows", x.h.RDMA.Why())
 	case list == "":
 		x.add(Fail, "transports", "", "GCCL_TRANSPORT=auto", "none: GCCL_TRANSPORT=%s allows nothing else, and this host cannot do that", only)
