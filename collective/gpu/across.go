@@ -131,11 +131,10 @@ func (l *links) launch(how crossing) error {
 	launching.Lock()
 	defer launching.Unlock()
 	some, all := false, true // of the streams are captured
-	turn, marked := 0, uint64(0)
+	var mark *mark
 	if !l.apart {
-		var err error
-		if turn, err = l.marks.turn(l.sites); err != nil {
-			return err
+		if mark = l.marks.turn(l.sites); mark != nil {
+			mark.part, mark.on = 0, [cuda.MaxSites]cuda.Stream{}
 		}
 	}
 	for i := range l.sites {
@@ -150,11 +149,12 @@ func (l *links) launch(how crossing) error {
 		case byBulk, byCopies:
 			wire = &l.bulk[i]
 		}
-		if !l.apart {
+		if mark != nil && l.meets(how, i)&^(1<<i) != 0 { // else nobody waits for anybody
 			captured, err := s.device.Capturing(s.lead)
 			if err == nil && !captured {
-				err = s.device.Record(l.marks.event(turn, i), s.lead)
-				marked |= 1 << i
+				err = s.device.Record(mark.come[i], s.lead)
+				mark.part |= 1 << i
+				mark.on[i], mark.meets[i] = s.lead, l.meets(how, i)
 			}
 			if err != nil {
 				return err
@@ -191,8 +191,8 @@ func (l *links) launch(how crossing) error {
 			t.note(l, l.done[i], crowds)
 		}
 	}
-	if marked != 0 {
-		l.marks.queued(turn, marked, func(site int) uint64 { return l.meets(how, site) })
+	if mark != nil && mark.part != 0 {
+		l.marks.queued()
 	}
 	return nil
 }

@@ -140,9 +140,9 @@ func (c *Communicator) Group(calls []Call) error {
 
 // Behind looks at the oldest launch that is not done, of those that several streams of a GPU take part in, or linked GPUs, and no graph captures. It returns its
 // number and the ranks whose streams have not come to it while the others' wait, or ranks nil when all is done. It does not wait,
-// neither for the GPU nor for a launch that the driver does not take because too many are queued. From the first look on launches are
-// told apart, unless the host is too far ahead of the GPU: then the ranks are more than those that are late. So they may be over several
-// GPUs: the first rank of one that waits for another is named as well.
+// neither for the GPU nor for a launch that the driver does not take because too many are queued. Launches between streams of a GPU are told
+// apart from the first look on, unless the host is too far ahead of the GPU: then the ranks are more than those that are late. So they may
+// be over several GPUs that are not linked: the first rank of one that waits for another is named as well.
 func (c *Communicator) Behind() (launch uint64, ranks []int) {
 	last := uint64(0)
 	look := func(n uint64, late []int) {

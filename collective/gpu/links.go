@@ -69,6 +69,9 @@ func newLinks(sites []site, ranks int) (*links, error) {
 		}
 		l.next[i] = l.done[i]
 	}
+	if err := l.marks.open(sites); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
 	for i := range sites {
 		if err := sites[i].device.Wait(l.side[i]); err != nil { // the stages are zero
 			return nil, errors.Join(err, l.close())
