@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // initError is the error of a communicator that did not come to be.
-func initError(cfg Config, start time.Time, err error) error {
+func initError(cfg Config, id uint64, start time.Time, err error) error {
 	c := causeOf(err)
 	if e := classes[c.class]; e != nil && !errors.Is(err, e) {
 		err = fmt.Errorf("%w: %w", err, e)
@@ -75,7 +75,7 @@ func initError(cfg Config, start time.Time, err error) error {
 	if c.class != "" || c.from >= 0 || len(c.ranks) > 0 {
 		err = &aborted{err} // it is not about our own configuration or machine
 	}
-	return &Error{Comm: fmt.Sprintf("%016x", cfg.ID.Hash()), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
+	return &Error{Comm: nameOf(id), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
 }
 
 // aborted is an error that is ErrAborted, too.

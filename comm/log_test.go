@@ -109,3 +109,22 @@ func TestOneNameFindsAllLines(t *testing.T) {
 		}
 	})
 }
+
+// TestErrorOfNewHasTheNameOfTheLines: so has an error of New, once ranks have met.
+func TestErrorOfNewHasTheNameOfTheLines(t *testing.T) {
+	const n = 2
+	var log logLines
+	root, err := bootstrap.ListenRoot(t.Context(), bootstrap.RootConfig{Address: "127.0.0.1:0"})
+	require.NoError(t, err)
+	each(n, func(r int) {
+		_, err := comm.New(t.Context(), comm.Config{Rank: r, Size: n, ID: root.ID(), Transport: "tcp", Topology: "/nonexistent", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		var e *comm.Error
+		if errors.As(err, &e) && strings.Contains(err.Error(), "did not all meet") { // it was in Join still when the other gave up
+			return
+		}
+		if e == nil || !strings.Contains(log.lines()[0], " comm="+e.Comm+" ") {
+			t.Errorf("rank %d: %v, but lines say %q", r, err, log.lines())
+		}
+	})
+	require.NoError(t, root.Close())
+}
