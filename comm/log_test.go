@@ -36,6 +36,8 @@ func (l *logLines) String() string {
 	return l.text.String()
 }
 
+func (l *logLines) lines() []string { return strings.Split(strings.TrimSuffix(l.String(), "\n"), "\n") }
+
 // TestOneNameFindsAllLines: whatever is said of a job, by package bootstrap too, has the name that errors and records have of the world's communicator.
 func TestOneNameFindsAllLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestOneNameFindsAllLines(t *testing.T) {
 		each(n, func(r int) { subs[r].Close(); h.comms[r].Close() })
 
 		said := map[string]map[string]bool{}
-		for _, line := range strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n") {
+		for _, line := range log.lines() {
 			var attributes map[string]any
 			require.NoError(t, json.Unmarshal([]byte(line), &attributes), line)
 			require.Equal(t, 1, strings.Count(line, `"comm":`), line)
