@@ -105,11 +105,13 @@ func (s *session) yieldsLocked(g givenUp) bool {
 }
 
 // refuse answers a peer that was given up and talks again. The answer is made only now, when both sides have found out what there is to
-// find out, and not when the peer died.
+// find out, and not when the peer died. Who was given up itself tells nobody that they were.
 func (s *session) refuse(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closing {
+	if s.out != nil {
+		l.end()
+	} else if !s.closing {
 		l.put(makeFrame(frameGivenUp, s.givenUpLocked(l.peer).body()), nil)
 		l.end()
 	}

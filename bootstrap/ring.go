@@ -31,6 +31,8 @@ func (s *session) accept(c caller) []byte {
 		return noEntryFrame(entryWrong, fmt.Sprintf("rank %d lives here, not rank %d", s.rank, to))
 	case c.hello.from >= uint32(s.size) || from == s.rank:
 		return noEntryFrame(entryWrong, fmt.Sprintf("there is no other rank %d", from))
+	case s.out != nil:
+		return []byte{} // see refuse: the caller finds this rank silent
 	case s.fate[from].status == Dead:
 		return noEntryFrame(entryGivenUp, string(s.givenUpLocked(from).body()))
 	case s.fate[from].status != Unknown:
