@@ -23,12 +23,12 @@ type cause struct {
 
 // classes are what errors.Is can tell on all ranks.
 var classes = map[string]error{
-	"mismatch": ErrMismatch, "timeout": ErrTimeout, "peer gone": transport.ErrGone, "corrupt": transport.ErrCorrupt,
+	"mismatch": ErrMismatch, "configuration": ErrConfig, "timeout": ErrTimeout, "peer gone": transport.ErrGone, "corrupt": transport.ErrCorrupt,
 	"out of sequence": transport.ErrSequence, "no memory": transport.ErrSpace, "canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }
 
 // precedence is which of them counts where an error is several: what says more. That a peer is gone often follows from the rest.
-var precedence = []string{"mismatch", "corrupt", "out of sequence", "no memory", "canceled", "timeout", "deadline", "peer gone"}
+var precedence = []string{"mismatch", "configuration", "corrupt", "out of sequence", "no memory", "canceled", "timeout", "deadline", "peer gone"}
 
 // causeOf puts what went wrong here into that form.
 func causeOf(err error) *cause {

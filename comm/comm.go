@@ -71,8 +71,8 @@ type Comm struct {
 
 // New joins the communicator that the configuration describes, together with all its other ranks, and returns when all of
 // them are there. It fails at the latest after Config.InitTimeout or when ctx ends, with an [*Error] that names the ranks that
-// are missing, or that were there before us and have left again. What the configuration or the environment says wrongly is another error,
-// which names it. The caller owns the result and must Close it.
+// are missing, or that were there before us and have left again. What the configuration or the environment says wrongly is [ErrConfig], and
+// named; of a file that cannot be used all ranks are told. The caller owns the result and must Close it.
 func New(ctx context.Context, cfg Config) (*Comm, error) {
 	from := settings.Process()
 	from.File = cfg.File
@@ -81,7 +81,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 		return nil, err
 	}
 	if cfg, err = cfg.or(loaded).withDefaults(); err != nil {
-		return nil, err
+		return nil, &misconfigured{err}
 	}
 	tell(cfg.Logger, set)
 	if err := recordable(cfg.Recorder); err != nil {

@@ -143,7 +143,7 @@ func LoadConfig(from settings.Sources) (Config, *settings.Set, error) {
 		err = fitTogether(set)
 	}
 	if err != nil {
-		return c, nil, fmt.Errorf("comm: configuration: %w", err)
+		return c, nil, &misconfigured{fmt.Errorf("comm: configuration: %w", err)}
 	}
 	for i, v := range set.Values {
 		if v.Text != "" && rows[i].put != nil {
@@ -226,6 +226,14 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if _, err := topology.ParseFilter(c.Interface); err != nil {
 		return c, fmt.Errorf("comm: Config.Interface: %w", err)
+	}
+	if err := checkHostID(c.HostID); err != nil {
+		return c, fmt.Errorf("comm: Config.HostID: %w", err)
+	}
+	if c.ShmDir != "" {
+		if err := checkShmDir(c.ShmDir); err != nil {
+			return c, fmt.Errorf("comm: Config.ShmDir: %w", err)
+		}
 	}
 	for _, l := range []struct{ field, word string }{{"P2PLevel", c.P2PLevel}, {"GDRLevel", c.GDRLevel}} {
 		if l.word != "" && !slices.Contains(pathWords, l.word) {

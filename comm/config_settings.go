@@ -3,6 +3,7 @@ package comm
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,8 +73,8 @@ func table() []setting {
 			func(c *Config) *string { return &c.Interface }),
 		{settings.Setting{Name: "port_range", Env: "GCCL_PORT_RANGE", Check: func(text string) error { _, err := parsePorts(text); return err }, Default: "any"},
 			func(c *Config, text string) { c.Ports, _ = parsePorts(text) }},
-		text(settings.Setting{Name: "host_id", Env: "GCCL_HOSTID", NCCL: "NCCL_HOSTID", Default: "the boot id"}, func(c *Config) *string { return &c.HostID }),
-		text(settings.Setting{Name: "shm_dir", Env: "GCCL_SHM_DIR", Default: "/dev/shm"}, func(c *Config) *string { return &c.ShmDir }),
+		text(settings.Setting{Name: "host_id", Env: "GCCL_HOSTID", Check: checkHostID, NCCL: "NCCL_HOSTID", Default: "the boot id"}, func(c *Config) *string { return &c.HostID }),
+		text(settings.Setting{Name: "shm_dir", Env: "GCCL_SHM_DIR", Check: checkShmDir, Default: "/dev/shm"}, func(c *Config) *string { return &c.ShmDir }),
 		{settings.Setting{Name: "check", Env: "GCCL_CHECK", Words: []string{"none", "crc"}, Default: "none"}, func(c *Config, text string) { c.Checksum = text == "crc" }},
 		text(settings.Setting{Name: "recorder", Env: "GCCL_RECORDER", Default: "none"}, func(c *Config) *string { return &c.Recorder }),
 		text(settings.Setting{Name: "cpu", Env: "GCCL_CPU", Check: func(text string) error { _, err := cpu.Choose(text); return err }, Default: cpu.Implementations()[0].Name()},
@@ -118,7 +119,12 @@ func table() []setting {
 
 		{settings.Setting{Name: "faults", Env: "GCCL_FAULTS", EnvOnly: true, Check: func(text string) error { _, err := faulty.Parse(text); return err }, Default: "none"},
 			func(c *Config, text string) { c.Hook, _ = faulty.Parse(text) }},
-		{settings.Setting{Name: "first_seq", Env: "GCCL_FIRST_SEQ", EnvOnly: true, Check: func(text string) error { _, err := strconv.ParseUint(text, 0, 64); return err }, Default: "0"},
+		{settings.Setting{Name: "first_seq", Env: "GCCL_FIRST_SEQ", EnvOnly: true, Check: func(text string) error {
+			if _, err := strconv.ParseUint(text, 0, 64); err != nil {
+				return fmt.Errorf("%q; want a whole number from 0 to 2^64-1", text)
+			}
+			return nil
+		}, Default: "0"},
 			func(c *Config, text string) { c.FirstSeq, _ = strconv.ParseUint(text, 0, 64) }},
 	}
 }
@@ -182,6 +188,20 @@ func checkDuration(text string) error {
 func checkFilter(text string) error {
 	_, err := topology.ParseFilter(text)
 	return err
+}
+
+func checkHostID(text string) error {
+	if len(text) > 256 {
+		return fmt.Errorf("%d bytes; want at most 256", len(text))
+	}
+	return nil
+}
+
+func checkShmDir(text string) error {
+	if !filepath.IsAbs(text) {
+		return fmt.Errorf("%q; want an absolute path", text)
+	}
+	return nil
 }
 
 func checkMTU(text string) error {

@@ -23,6 +23,8 @@ var (
 	ErrTimeout = errors.New("timeout")
 	// ErrArgument: the call makes no sense; nothing was sent, and the communicator is as before.
 	ErrArgument = errors.New("bad argument")
+	// ErrConfig: the configuration, a variable or a file that one of them names makes no sense, here or on another rank. Trying again does not help.
+	ErrConfig = errors.New("bad configuration")
 )
 
 // Error is what befell a call. It wraps its cause, and ErrAborted if the communicator can not be used any more.
@@ -72,7 +74,7 @@ func initError(cfg Config, id uint64, start time.Time, err error) error {
 	if e := classes[c.class]; e != nil && !errors.Is(err, e) {
 		err = fmt.Errorf("%w: %w", err, e)
 	}
-	if c.class != "" || c.from >= 0 || len(c.ranks) > 0 {
+	if c.class != "" && c.class != "configuration" || c.from >= 0 || len(c.ranks) > 0 {
 		err = &aborted{err} // it is not about our own configuration or machine
 	}
 	return &Error{Comm: nameOf(id), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
@@ -83,6 +85,12 @@ type aborted struct{ cause error }
 
 func (e *aborted) Error() string   { return e.cause.Error() }
 func (e *aborted) Unwrap() []error { return []error{ErrAborted, e.cause} }
+
+// misconfigured is an error that is ErrConfig, too.
+type misconfigured struct{ cause error }
+
+func (e *misconfigured) Error() string   { return e.cause.Error() }
+func (e *misconfigured) Unwrap() []error { return []error{ErrConfig, e.cause} }
 
 // argument returns an error that is ErrArgument.
 func argument(format string, args ...any) error {

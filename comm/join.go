@@ -28,7 +28,7 @@ func (c Config) numbered(getenv func(string) string) (Config, bootstrap.Env, err
 	}
 	env, err := bootstrap.Environment(getenv)
 	if err != nil {
-		return c, env, fmt.Errorf("comm: %w", err)
+		return c, env, &misconfigured{fmt.Errorf("comm: %w", err)}
 	}
 	if env.World == 0 {
 		// A variable that is none of ours may hold anything.

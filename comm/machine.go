@@ -56,7 +56,7 @@ func (f *family) look() (*topology.Graph, error) {
 		case cfg.topologyForeign:
 			f.log.Warn("topology file is ignored", "file", cfg.Topology, "set by", cfg.topologyFrom, "reason", err)
 		default:
-			return nil, fmt.Errorf("comm: topology file (%s): %w", cfg.topologyFrom, err)
+			return nil, &misconfigured{fmt.Errorf("comm: topology file (%s): %w", cfg.topologyFrom, err)}
 		}
 	}
 	f.log.Debug("topology of this host", "digest", g.Digest()[:16])

@@ -287,12 +287,19 @@ func TestTopologyFilesAskedForMustBeRead(t *testing.T) {
 			errs[r] = err
 		})
 		require.NoError(t, root.Close())
-		for _, err := range errs {
-			require.Error(t, err)
+		for _, err := range errs { // also of a rank that heard of the other's before it came to its own
+			require.ErrorIs(t, err, comm.ErrConfig)
 		}
 		require.Contains(t, fmt.Sprint(errs), tt.file)
 		require.Contains(t, fmt.Sprint(errs), map[bool]string{true: "Config.Topology", false: tt.env}[tt.env == ""])
 	}
-	_, err := comm.New(context.Background(), comm.Config{Size: 1, P2PLevel: "close"})
-	require.ErrorContains(t, err, `Config.P2PLevel is "close", want one of [loc nvl`)
+	for says, cfg := range map[string]comm.Config{
+		`Config.P2PLevel is "close", want one of [loc nvl`: {Size: 1, P2PLevel: "close"},
+		`Config.ShmDir: "shm"; want an absolute path`:      {Size: 1, ShmDir: "shm"},
+		"Config.HostID: 257 bytes; want at most 256":       {Size: 1, HostID: strings.Repeat("h", 257)},
+	} {
+		_, err := comm.New(context.Background(), cfg)
+		require.ErrorContains(t, err, says)
+		require.ErrorIs(t, err, comm.ErrConfig)
+	}
 }

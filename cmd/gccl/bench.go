@@ -111,7 +111,7 @@ One connection alone, without collectives, is what write_bw, write_lat, send_lat
 	flags.BoolVar(&cfg.BackToBack, "back-to-back", false, "with --device host: no barrier between iterations and inputs not rewritten")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "of the inputs")
 	flags.Var(newFlag("name", "host", f.setDevice), "device", "host, or cuda: GPU memory, the ranks all in this process, or each in the one that a launcher started")
-	flags.IntSliceVar(&f.gpus, "gpus", nil, "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals (default: the first one; where a launcher started the ranks, all that a rank sees, by local rank)")
+	flags.Var(gpusFlag(&f.gpus), "gpus", "with --device cuda: the GPUs that the ranks are spread over, by CUDA's ordinals (default: the first one; where a launcher started the ranks, all that a rank sees, by local rank)")
 	flags.BoolVar(&f.graph, "graph", false, "with --device cuda: capture the -m calls of an iteration in a graph and replay it")
 	flags.BoolVar(&f.strict, "strict", false, "fail when a launcher promised more ranks than there are")
 	// nccl-tests writes its long flags with underlines.
@@ -231,6 +231,10 @@ func (f *benchFlags) start(cmd *cobra.Command) error {
 
 // spawn starts the ranks: this command again, which will find a launcher's environment.
 func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
+	_, set, err := comm.LoadConfig(settings.Process())
+	if err != nil {
+		return err // once, and not by every rank
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find our own program to start ranks of: %w", err)
@@ -240,7 +244,7 @@ func (f *benchFlags) spawn(cmd *cobra.Command, world int) error {
 	defer signal.Stop(signals)
 	stderr := launch.NewLines(os.Stderr)
 	err = launch.Run(cmd.Context(), launch.Job{
-		Ranks: world, Program: self, Args: os.Args[1:], Signals: signals, Records: records(),
+		Ranks: world, Program: self, Args: os.Args[1:], Signals: signals, Records: set.Of("recorder").Text != "",
 		Output: func(rank int) (io.Writer, io.Writer) {
 			if rank == 0 {
 				return os.Stdout, os.Stderr // the table stays as it is
@@ -275,7 +279,7 @@ func (f *benchFlags) config(cmd *cobra.Command) (comm.Config, error) {
 func (f *benchFlags) measure(ctx context.Context, cmd *cobra.Command, env bootstrap.Env, world int) (err error) {
 	cc, err := f.config(cmd)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if env.World == 0 {
 		cc.Size = 1
@@ -326,11 +330,7 @@ func (f *benchFlags) output(cmd *cobra.Command, rank int) (out bench.Output, don
 
 // measureOnDevice is the benchmark of all ranks in this process, or of the one that a launcher has started.
 func (f *benchFlags) measureOnDevice(ctx context.Context, cmd *cobra.Command, env bootstrap.Env) (err error) {
-	switch {
-	case len(f.gpus) > 0:
-	case cmd.Flags().Changed("gpus"):
-		return usageError{errors.New("--gpus names none; leave it out for GPU 0, or a GPU for each rank that a launcher started")}
-	case env.World > 0:
+	if len(f.gpus) == 0 && env.World > 0 {
 		n, err := cuda.Count()
 		if err != nil {
 			return err
@@ -344,7 +344,7 @@ func (f *benchFlags) measureOnDevice(ctx context.Context, cmd *cobra.Command, en
 	}
 	cc, err := f.config(cmd)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	out, done, err := f.output(cmd, env.Rank)
 	if err != nil {

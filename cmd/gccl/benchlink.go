@@ -140,7 +140,7 @@ func startLink(cmd *cobra.Command, link bench.Link, name string, depth, gpu int)
 	}
 	cc, _, err := comm.LoadConfig(settings.Process())
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if cc.Logger == nil {
 		cc.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))

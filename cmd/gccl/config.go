@@ -36,7 +36,7 @@ A mistake in what was said to gccl is an error (status 2) that names file and li
 			from.File = file
 			_, set, err := comm.LoadConfig(from)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
 			if asJSON {
 				return printSetJSON(cmd.OutOrStdout(), set)

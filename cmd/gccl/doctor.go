@@ -55,7 +55,7 @@ nothing to do with the plans that collectives are compiled to.`,
 			from.File = file
 			_, set, err := comm.LoadConfig(from)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
 			wants, err := doctorWants(set)
 			if err != nil {
@@ -67,9 +67,7 @@ nothing to do with the plans that collectives are compiled to.`,
 			}
 			shm := doctor.ShmDir
 			if dir := set.Of("shm_dir").Text; dir != "" {
-				if shm = filepath.Clean(dir); !filepath.IsAbs(shm) {
-					return usageError{fmt.Errorf("%s is %q; want an absolute path", set.Of("shm_dir").Source, dir)}
-				}
+				shm = filepath.Clean(dir)
 			}
 			report, err := diagnose(root, shm, wants)
 			if err != nil {

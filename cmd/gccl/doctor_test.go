@@ -106,7 +106,7 @@ func TestDoctorLooksWhereRanksMeet(t *testing.T) {
 	require.Contains(t, out.stdout, "gccl-leftover")
 	out = command(t, []string{"GCCL_SHM_DIR=shm"}, "doctor")
 	require.Equal(t, 2, out.code)
-	require.Contains(t, out.stderr, `GCCL_SHM_DIR is "shm"; want an absolute path`)
+	require.Contains(t, out.stderr, `GCCL_SHM_DIR=shm: "shm"; want an absolute path`)
 }
 
 func TestDoctorOfTheTransportAskedFor(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,6 +63,22 @@ func countFlag(to *int, things string, most int) *flagValue {
 			return fmt.Errorf("want a number of %s from 1 to %d", things, most)
 		}
 		*to = n
+		return nil
+	}}
+}
+
+// gpusFlag takes CUDA's ordinals between commas; it has no default.
+func gpusFlag(to *[]int) *flagValue {
+	return &flagValue{kind: "ints", parse: func(s string) error {
+		var list []int
+		for word := range strings.SplitSeq(s, ",") {
+			n, err := strconv.ParseUint(strings.TrimSpace(word), 10, 31)
+			if err != nil {
+				return errors.New("want GPUs by their numbers, from 0, with commas between; leave it out for GPU 0, or a GPU for each rank that a launcher started")
+			}
+			list = append(list, int(n))
+		}
+		*to = list
 		return nil
 	}}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gccl-project/gccl/cmd/gccl/launch"
+	"github.com/gccl-project/gccl/comm"
 )
 
 const exitStatus = `Exit status, of all commands:
@@ -88,7 +89,7 @@ func flagsOnly(file string) cobra.PositionalArgs {
 	}
 }
 
-// usageError is an error in what the user typed or set.
+// usageError is an error in what the user typed or set, beside [comm.ErrConfig], which package comm finds.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -130,7 +131,7 @@ func status(cmd *cobra.Command, err error, stderr io.Writer) int {
 	switch {
 	case errors.As(err, &interrupted):
 		return 128 + int(interrupted.by)
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, comm.ErrConfig):
 		fmt.Fprintf(stderr, "See `%s --help`.\n", cmd.CommandPath())
 		return 2
 	case errors.As(err, &exit):

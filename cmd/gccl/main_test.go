@@ -270,6 +270,10 @@ func TestUsage(t *testing.T) {
 		{"bench all_reduce --transport ib", "want one of auto, shm, tcp"},
 		{"bench all_reduce --memory gpu", "want alloc or slice"},
 		{"bench all_reduce --gpus 0", "--gpus with --device host"},
+		{"bench all_reduce --device cuda --gpus -1", "want GPUs by their numbers, from 0, with commas between"},
+		{"bench all_reduce --device cuda --gpus ,", "want GPUs by their numbers"},
+		{"bench all_reduce --device cuda --gpus 99999999999999", "want GPUs by their numbers"},
+		{"bench all_reduce --device cuda --gpus=", "want GPUs by their numbers"},
 		{"bench all_reduce --graph --device host", "--graph with --device host"},
 		{"bench all_reduce --device cuda --memory slice", "--memory with --device cuda"},
 		{"bench all_reduce --device cuda --back_to_back", "--back-to-back with --device cuda"},
@@ -309,6 +313,39 @@ func TestUsage(t *testing.T) {
 	out := command(t, []string{"PMI_SIZE=many"}, "bench", "all_reduce", "--device", "cuda")
 	require.Equal(t, 2, out.code)
 	require.Contains(t, out.stderr, "PMI_SIZE")
+}
+
+// TestStatusOfSettings: whatever is set wrongly is said, with the status of what makes no sense, whoever finds it out: the command that starts
+// ranks, or one of them, or one that is told of it by another.
+func TestStatusOfSettings(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage")
+	require.NoError(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
+	gone := filepath.Join(dir, "gone")
+	run := []string{"run", "-n", "2", "--", os.Args[0]}
+	bench := []string{"bench", "all_reduce", "-b", "8", "-e", "8", "-n", "1"}
+	for _, value := range []string{
+		"TOPO_FILE=" + gone, "TOPO_FILE=" + garbage, "TOPO_FILE=" + dir, "CONFIG=" + gone, "CONFIG=" + garbage, "CONFIG=" + dir,
+		"SHM_DIR=shm", "HOSTID=" + strings.Repeat("h", 257), "TRANSPORT=ib", "ALGO=zigzag", "SOCKET_IFNAME==", "PORT_RANGE=9-1", "CHECK=md5", "CPU=cray", "INIT_TIMEOUT=0s",
+		"CALL_TIMEOUT=1", "WARN_AFTER=-1s", "DEBUG=loud", "RDMA=perhaps", "RDMA_DEVICE==", "GID_INDEX=256", "MTU=1000", "QP_COUNT=0", "P2P_LEVEL=close", "NET_GDR_LEVEL=close", "FAULTS=x", "FIRST_SEQ=x",
+	} {
+		for _, args := range [][]string{bench, append(slices.Clone(run), bench...)} {
+			out := command(t, []string{"GCCL_" + value}, args...)
+			require.Equal(t, 2, out.code, "%s %v: %s", value, args, out.stderr)
+			name, text, _ := strings.Cut(value, "=")
+			if name != "CONFIG" { // an error in a file names the file
+				require.Contains(t, out.stderr, "GCCL_"+name)
+			}
+			require.Contains(t, out.stderr, text[:min(len(text), 80)])
+		}
+	}
+	for _, env := range []string{"GCCL_SECRET_FILE=" + gone, "GCCL_SECRET_FILE=" + dir, "GCCL_SECRET=x GCCL_SECRET_FILE=" + gone, "GCCL_ROOT=host GCCL_SECRET=x", "GCCL_UNIQUE_ID=x GCCL_ROOT="} {
+		// Who starts ranks gives them a secret and a root of their own: only a rank that somebody else has numbered reads these.
+		out := command(t, append([]string{"GCCL_RANK=0", "GCCL_WORLD_SIZE=2", "GCCL_ROOT=127.0.0.1:9"}, strings.Fields(env)...), bench...)
+		require.Equal(t, 2, out.code, "%s: %s", env, out.stderr)
+		name, _, _ := strings.Cut(env, "=")
+		require.Contains(t, out.stderr, name)
+	}
 }
 
 // TestExamples: the command lines that help shows are ones that the commands take.
