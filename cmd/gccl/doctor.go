@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -40,8 +41,8 @@ and the way between them and the network, each with why it matters and the comma
 Exit status: 0, 1 if something is "fail", 2 if the command line, the settings or a file that they name make no sense. It changes nothing and needs no rights;
 some things only root may read.
 
-Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SHM_DIR, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
-GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT.
+Settings count as gccl config prints them: GCCL_TRANSPORT, GCCL_SHM_DIR, GCCL_TOPO_FILE, GCCL_TOPO_DUMP_FILE, GCCL_RECORDER, GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_RDMA, GCCL_RDMA_DEVICE,
+GCCL_GID_INDEX and, with --plan, GCCL_QP_COUNT; so does GCCL_SECRET_FILE. The files and directories that they name are tried, without --root.
 
 --plan N adds up what a rank of a job of N takes when it talks to all others, and compares that with the limits: it plans for a job, and has
 nothing to do with the plans that collectives are compiled to.`,
@@ -69,7 +70,7 @@ nothing to do with the plans that collectives are compiled to.`,
 			if dir := set.Of("shm_dir").Text; dir != "" {
 				shm = filepath.Clean(dir)
 			}
-			report, err := diagnose(root, shm, wants)
+			report, err := diagnose(root, shm, set, wants)
 			if err != nil {
 				return usageError{err}
 			}
@@ -148,7 +149,7 @@ func readReport(name string) (*doctor.Report, error) {
 }
 
 // diagnose examines the host below root; "" is this host, of which more is known than files say.
-func diagnose(root, shm string, wants doctor.Wants) (*doctor.Report, error) {
+func diagnose(root, shm string, set *settings.Set, wants doctor.Wants) (*doctor.Report, error) {
 	report := &doctor.Report{Version: doctor.ReportVersion}
 	err := discover(root, func(files fs.FS, h *topology.Host) {
 		report.Host, report.System = h, doctor.Read(files, h, shm)
@@ -159,6 +160,9 @@ func diagnose(root, shm string, wants doctor.Wants) (*doctor.Report, error) {
 	if root == "" {
 		live(report.System, shm)
 		report.System.RDMALimits = rdmaLimits(report.Host)
+		for _, f := range comm.Files(set, os.Getenv, report.Host.Graph()) {
+			wants.Files = append(wants.Files, doctor.File(f))
+		}
 	}
 	report.Add(doctor.Examine(report.Host, report.System, wants)...)
 	return report, nil
@@ -176,6 +180,18 @@ func live(s *doctor.System, shm string) {
 		s.ShmFree = topology.Unknown[int64]("%s: %v", shm, err)
 	} else {
 		s.ShmFree = topology.Known(int64(space.Bavail) * space.Bsize)
+	}
+	info, err := os.Stat(shm)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err == nil && !info.IsDir():
+		err = syscall.ENOTDIR
+	case err == nil:
+		err = unix.Access(shm, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		s.ShmRefused = fmt.Sprintf("ranks of this user can't make a socket in %s: %v", shm, err)
 	}
 }
 

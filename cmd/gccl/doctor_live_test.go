@@ -40,6 +40,22 @@ func lookedAt(t *testing.T, cmd *exec.Cmd) *doctor.Report {
 	return r
 }
 
+// TestDoctorWhereRanksMayNotMeet: a directory to meet in that nobody can write to is none.
+func TestDoctorWhereRanksMayNotMeet(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "none", "/dev/shm").Run(); err != nil {
+		require.False(t, inCI(), err)
+		t.Skipf("unshare --mount: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t tmpfs -o ro none /dev/shm && exec "$0" doctor --json`, os.Args[0])
+	cmd.Env = quietEnvironment()
+	out, _ := cmd.Output()
+	r := diagnosis(t, string(out))
+	require.NotContains(t, finding(t, r, "transports", "").Seen, "shm")
+	f := finding(t, r, "shm_size", "")
+	require.Equal(t, doctor.Warn, f.Level)
+	require.Contains(t, f.Seen, "/dev/shm: read-only file system")
+}
+
 // inCI reports whether the host is known to be a plain one, with namespaces, that is in order.
 func inCI() bool { return slices.Contains(strings.Split(os.Getenv("GCCL_REQUIRE"), ","), "namespaces") }
 

@@ -109,6 +109,65 @@ func TestDoctorLooksWhereRanksMeet(t *testing.T) {
 	require.Contains(t, out.stderr, `GCCL_SHM_DIR=shm: "shm"; want an absolute path`)
 }
 
+// TestDoctorTriesTheFilesThatSettingsName: as ranks would, and changes none.
+func TestDoctorTriesTheFilesThatSettingsName(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{"garbage": "garbage", "empty": "\n", "secret": "s3cret"} {
+		require.NoError(t, os.WriteFile(in(name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.WriteFile(in("open"), []byte("s3cret"), 0o600))
+	require.NoError(t, os.Chmod(in("open"), 0o644))
+	require.NoError(t, os.WriteFile(in("gccl.toml"), []byte("recorder = \""+in("gone")+"\"\n"), 0o600))
+	before, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, c := range []struct{ env, level, says string }{
+		{"GCCL_TOPO_FILE=" + in("gone"), "FAIL", "open " + in("gone") + ": no such file"},
+		{"GCCL_TOPO_FILE=" + in("garbage"), "FAIL", in("garbage") + ": read topology"},
+		{"GCCL_TOPO_FILE=" + dir, "FAIL", "is a directory"},
+		{"NCCL_TOPO_FILE=" + in("gone"), "WARN", "no such file"}, // not said to us
+		{"GCCL_TOPO_FILE=../../topology/testdata/topo-xml/h100x8-9nic-nvswitch.xml", "WARN", "names no GPU or network card of this host"},
+		{"GCCL_TOPO_DUMP_FILE=" + in("gone/host.xml"), "WARN", "stat " + in("gone") + ": no such file"},
+		{"GCCL_TOPO_DUMP_FILE=" + dir, "WARN", "is a directory"},
+		{"GCCL_TOPO_DUMP_FILE=" + in("host.xml"), "OK", in("host.xml")},
+		{"GCCL_RECORDER=" + in("gone"), "WARN", "no such file"},
+		{"GCCL_RECORDER=" + in("garbage"), "WARN", "is no directory"},
+		{"GCCL_RECORDER=" + dir, "OK", dir},
+		{"GCCL_CONFIG=" + in("gccl.toml"), "WARN", "stat " + in("gone") + ": no such file"},
+		{"GCCL_SECRET_FILE=" + in("gone"), "FAIL", "GCCL_SECRET_FILE: open " + in("gone") + ": no such file"},
+		{"GCCL_SECRET_FILE=" + in("empty"), "FAIL", "the file is empty"},
+		{"GCCL_SECRET_FILE=" + dir, "FAIL", "is a directory"},
+		{"GCCL_SECRET=x GCCL_SECRET_FILE=" + in("secret"), "FAIL", "both set"},
+		{"GCCL_SECRET_FILE=" + in("open"), "WARN", "others than its owner may read or change the secret"},
+		{"GCCL_SECRET_FILE=" + in("secret"), "OK", in("secret")},
+	} {
+		out := command(t, strings.Fields(c.env), "doctor", "--all")
+		var found string
+		for line := range strings.Lines(out.stdout) {
+			if strings.Contains(line, "setting_file") {
+				found += line
+			}
+		}
+		require.Equal(t, 1, strings.Count(found, "\n"), "%s: %s", c.env, found)
+		require.True(t, strings.HasPrefix(found, c.level+" "), "%s: %s", c.env, found)
+		require.Contains(t, found, c.says, c.env)
+		require.NotContains(t, out.stdout, "s3cret")
+		if c.level == "FAIL" {
+			require.Equal(t, 1, out.code)
+		}
+	}
+	after, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Equal(t, len(before), len(after))
+	require.Contains(t, command(t, []string{"GCCL_CONFIG=" + in("gccl.toml")}, "doctor").stdout, "setting_file "+in("gccl.toml")+":1: stat")
+	require.NotContains(t, command(t, []string{"GCCL_RECORDER=" + in("gone")}, "doctor", "--root", hidden(t), "--all").stdout, "setting_file", "they are of this host")
+
+	out := command(t, []string{"GCCL_TRANSPORT=shm", "GCCL_SHM_DIR=" + in("garbage")}, "doctor")
+	require.Equal(t, 1, out.code)
+	require.Contains(t, out.stdout, "WARN    shm_size: ranks of this user can't make a socket in "+in("garbage")+": not a directory\n")
+	require.Contains(t, out.stdout, "FAIL    transports: none")
+}
+
 func TestDoctorOfTheTransportAskedFor(t *testing.T) {
 	dir := recorded(t, func(tree topologytest.Tree) { tree.Put("proc/self", "mounts", "tmpfs /dev/shm tmpfs rw 0 0") })
 	for name, says := range map[string]string{

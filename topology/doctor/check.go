@@ -10,6 +10,7 @@ func Checks() []Check { return slices.Clone(checks) }
 
 var checks = []Check{
 	{"transports", "gccl uses the fastest of them that two ranks have in common"},
+	{"setting_file", "a file that a setting names and that is wrong ends a job where it is read; one that can't be written is missed when it is too late"},
 	{"socket_interface", "ranks meet, and talk where there is nothing faster, over this interface; the others must reach its address"},
 	{"firewall", "ranks listen on TCP ports, and RoCE is UDP to port 4791: what is dropped on the way looks like a peer that never answers"},
 	{"bond", "one connection uses one member of a bond; with a hash that looks at MAC addresses alone all connections to a peer use the same"},

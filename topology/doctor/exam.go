@@ -25,13 +25,24 @@ type Wants struct {
 	Ports     string          // GCCL_PORT_RANGE, for the text
 	Transport string          // GCCL_TRANSPORT; "": whatever there is
 	NoRDMA    string          // why jobs don't use RDMA here; "": they do
+	Files     []File          // that settings name
 	Software  bool            // RDMA devices of software are used without being named, where there are no others (GCCL_TRANSPORT=verbs)
+}
+
+// File is a file or directory that a setting names, and what the caller found when it tried it.
+type File struct {
+	From  string // the setting: GCCL_TOPO_FILE, gccl.toml:3
+	Path  string
+	Wrong string // "": nothing
+	Fix   string
+	Ends  bool // no job can start because of it
 }
 
 // Examine returns the findings about a host, at least one for each check that concerns it, in the order of [Checks].
 func Examine(h *topology.Host, s *System, w Wants) []Finding {
 	x := &exam{h: h, g: h.Graph(), s: s, w: w}
 	x.transports()
+	x.settingFiles()
 	x.socketInterface()
 	x.firewall()
 	x.bonds()

@@ -121,7 +121,7 @@ func only(t *testing.T, findings []Finding, l Level, id string, devices ...strin
 
 func TestSoundHost(t *testing.T) {
 	h, s := look(sound(), topology.Known(driven()))
-	findings := Examine(h, s, Wants{})
+	findings := Examine(h, s, Wants{Files: []File{{From: "GCCL_RECORDER", Path: "/tmp"}}})
 	for _, f := range findings {
 		require.Contains(t, []Level{OK, Info}, f.Level, "%+v", f)
 	}
@@ -140,6 +140,18 @@ func TestSoundHost(t *testing.T) {
 	require.Contains(t, only(t, findings, OK, "rdma_firmware", "mlx5_0").Seen, "firmware 28.1.2, MT4129")
 	require.Contains(t, only(t, findings, OK, "rdma_congestion", "mlx5_0 port 1").Seen, "PFC 00010000, ECN true, traffic class Global tclass=106")
 	require.Equal(t, findings, sorted(slices.Clone(findings)), "in the order of the checks")
+}
+
+func TestFilesThatSettingsName(t *testing.T) {
+	h, s := look(sound(), topology.Known(driven()))
+	s.ShmRefused = "ranks of this user can't make a socket in /dev/shm: read-only file system"
+	findings := Examine(h, s, Wants{Files: []File{
+		{From: "GCCL_TOPO_FILE", Path: "/x", Wrong: "open /x: gone", Fix: "another", Ends: true}, {From: "gccl.toml:3", Path: "/y", Wrong: "stat /y: gone", Fix: "another"},
+	}})
+	require.Equal(t, "another", only(t, findings, Fail, "setting_file", "GCCL_TOPO_FILE").Fix)
+	require.Equal(t, "stat /y: gone", only(t, findings, Warn, "setting_file", "gccl.toml:3").Seen)
+	require.Equal(t, s.ShmRefused, only(t, findings, Warn, "shm_size").Seen)
+	require.NotContains(t, only(t, findings, OK, "transports").Seen, "shm")
 }
 
 // condition is something wrong with a host, and the finding that says so.

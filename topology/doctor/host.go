@@ -35,6 +35,19 @@ func (x *exam) transports() {
 	}
 }
 
+func (x *exam) settingFiles() {
+	for _, f := range x.w.Files {
+		switch {
+		case f.Wrong == "":
+			x.add(OK, "setting_file", f.From, "", "%s", f.Path)
+		case f.Ends:
+			x.add(Fail, "setting_file", f.From, f.Fix, "%s", f.Wrong)
+		default:
+			x.add(Warn, "setting_file", f.From, f.Fix, "%s", f.Wrong)
+		}
+	}
+}
+
 // speaksRDMA reports whether jobs use a port here.
 func (x *exam) speaksRDMA() bool {
 	return slices.ContainsFunc(x.h.RDMA.Or(nil), func(d topology.RDMAFacts) bool {
@@ -104,7 +117,7 @@ func (x *exam) numa() {
 func (x *exam) meets() bool {
 	s, known := x.s.Shm.Get()
 	_, there := x.s.Segments.Get()
-	return !known || s.Type != "" || there
+	return x.s.ShmRefused == "" && (!known || s.Type != "" || there)
 }
 
 func (x *exam) shmSize() {
@@ -115,6 +128,10 @@ func (x *exam) shmSize() {
 		return
 	}
 	if !x.meets() {
+		if x.s.ShmRefused != "" {
+			x.add(Warn, "shm_size", "", "let the job's user write to "+dir+", or set GCCL_SHM_DIR to a directory that all ranks of this host can write to", "%s", x.s.ShmRefused)
+			return
+		}
 		fix := "set GCCL_SHM_DIR to a directory that all ranks of this host can write to"
 		if dir == ShmDir {
 			fix = "mount -t tmpfs tmpfs /dev/shm, or " + fix

@@ -19,14 +19,15 @@ type System struct {
 	OpenFiles topology.Fact[Limit] `json:"nofile"`   // descriptors
 	IPCLock   topology.Fact[bool]  `json:"ipc_lock"` // the process has CAP_IPC_LOCK, for which memlock is no limit
 
-	ShmDir    string                   `json:"shm_dir"` // where ranks of one host meet; "" in reports from before there was a choice: [ShmDir]
-	Shm       topology.Fact[Shm]       `json:"shm"`
-	ShmFree   topology.Fact[int64]     `json:"shm_free"` // bytes; given by the caller
-	Segments  topology.Fact[[]Segment] `json:"segments"`
-	HugePages topology.Fact[HugePages] `json:"huge_pages"`
-	Ptrace    topology.Fact[int]       `json:"ptrace"`    // Yama's scope, 0 without Yama
-	Ephemeral topology.Fact[string]    `json:"ephemeral"` // the ports that the kernel chooses from: "32768 60999"
-	Firewalls topology.Fact[[]string]  `json:"firewalls"` // signs of one
+	ShmDir     string                   `json:"shm_dir"` // where ranks of one host meet; "" in reports from before there was a choice: [ShmDir]
+	Shm        topology.Fact[Shm]       `json:"shm"`
+	ShmFree    topology.Fact[int64]     `json:"shm_free"`              // bytes; given by the caller
+	ShmRefused string                   `json:"shm_refused,omitempty"` // why this process can't meet others there, though it is there; given by the caller
+	Segments   topology.Fact[[]Segment] `json:"segments"`
+	HugePages  topology.Fact[HugePages] `json:"huge_pages"`
+	Ptrace     topology.Fact[int]       `json:"ptrace"`    // Yama's scope, 0 without Yama
+	Ephemeral  topology.Fact[string]    `json:"ephemeral"` // the ports that the kernel chooses from: "32768 60999"
+	Firewalls  topology.Fact[[]string]  `json:"firewalls"` // signs of one
 
 	Verbs         topology.Fact[[]VerbsNode] `json:"verbs"`
 	Congestion    []Congestion               `json:"congestion"`     // for each RoCE port
@@ -41,7 +42,7 @@ type System struct {
 }
 
 // Read looks at a host below root, where h was discovered, and whose ranks meet in shmDir, a clean absolute path ([ShmDir] by default). It changes nothing and never fails. Of the character devices it opens those
-// of RDMA, for reading, to learn whether it may. ShmFree, Interfaces and RDMALimits are left to the caller.
+// of RDMA, for reading, to learn whether it may. ShmFree, ShmRefused, Interfaces and RDMALimits are left to the caller.
 func Read(root fs.FS, h *topology.Host, shmDir string) *System {
 	f := files{root}
 	s := &System{
