@@ -86,7 +86,8 @@ type Config struct {
 	HostID string
 	// ShmDir is where ranks of one host meet to share memory: a directory that they share, in which nothing takes room; empty: /dev/shm.
 	ShmDir string
-	// Recorder is a directory: a communicator that fails, or that gets a SIGUSR1, writes its Record there. Empty: none.
+	// Recorder is a directory: a communicator that fails, or that gets a SIGUSR1, writes its Record there, and logs where. Empty: none. A launcher that
+	// ends all ranks when one fails must leave them time for that: gccl run does where GCCL_RECORDER says so, and can't see what is set here.
 	Recorder string
 	// Ports limits the ports we listen at.
 	Ports bootstrap.PortRange

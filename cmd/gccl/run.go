@@ -38,8 +38,11 @@ func runCommand() *cobra.Command {
 Each rank finds GCCL_RANK, GCCL_WORLD_SIZE, GCCL_LOCAL_RANK, GCCL_ROOT and GCCL_SECRET in its
 environment. Its output comes out line by line behind "[rank] ", its input is empty. Signals are passed
 on; after a second one that asks to end, and when a rank fails, the ranks get SIGTERM and after the
-grace SIGKILL. With GCCL_RECORDER ranks have the grace before that, too, to write their records of the failure. The exit status is that of the first rank that failed; 127 where there is no such program,
-126 where there is one that cannot be run.
+grace SIGKILL. With GCCL_RECORDER, or recorder in the file that GCCL_CONFIG names, ranks have the grace before that, too, to write their records
+of the failure, and each says where. What a program sets itself (Config.Recorder, Config.File) is not seen here, and its ranks may be ended
+before they have written.
+
+The exit status is that of the first rank that failed; 127 where there is no such program, 126 where there is one that cannot be run.
 
 With --pin each rank may run on CPUs of its own alone: near GPU i for rank i, of those that CUDA_VISIBLE_DEVICES leaves, or spread over
 the NUMA nodes. Where the CPUs are too few the ranks share them. What a rank was given and why goes to standard error.`,
