@@ -348,6 +348,29 @@ func TestStatusOfSettings(t *testing.T) {
 	}
 }
 
+// TestLaunchWithoutIPv4: where loopback has an address of IPv6 alone, ranks meet at that; where it is down that is what is said.
+func TestLaunchWithoutIPv4(t *testing.T) {
+	const alone = `ip link set lo up && ip addr del 127.0.0.1/8 dev lo && ip addr show lo | grep -q ::1`
+	if out, err := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", alone).CombinedOutput(); err != nil {
+		t.Skipf("unshare --net: %v: %s", err, out)
+	}
+	in := func(script string) outcome {
+		cmd := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", script, os.Args[0])
+		cmd.Env = quietEnvironment()
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run()
+		return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	}
+	for _, args := range []string{"bench all_reduce -b 8 -e 8", "bench all_reduce -b 8 -e 8 --transport tcp", "bench write_lat --transport tcp -n 1"} {
+		out := in(alone + ` && exec "$0" ` + args)
+		require.Zero(t, out.code, "%s: %s", args, out.stderr)
+	}
+	out := in(`ip link set lo up && ip addr del 127.0.0.1/8 dev lo && ip addr del ::1/128 dev lo; exec "$0" bench all_reduce -b 8 -e 8`)
+	require.Equal(t, 1, out.code)
+	require.Contains(t, out.stderr, "is the loopback interface up, and has it an address")
+}
+
 // TestExamples: the command lines that help shows are ones that the commands take.
 func TestExamples(t *testing.T) {
 	var walk func(*cobra.Command)

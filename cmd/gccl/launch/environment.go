@@ -3,7 +3,10 @@ package launch
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -54,13 +57,19 @@ func NewEnvironment(base []string, ranks int) (*Environment, error) {
 	var secret [32]byte
 	rand.Read(secret[:])
 	e.secret = hex.EncodeToString(secret[:])
-	port, fd, err := reserve()
-	if err != nil {
-		return nil, fmt.Errorf("launch: reserve a port of 127.0.0.1 for GCCL_ROOT: %w", err)
+	var errs []error
+	for _, host := range []string{"127.0.0.1", "::1"} { // some hosts and containers have IPv6 alone
+		port, fd, err := reserve(netip.MustParseAddr(host))
+		if err == nil {
+			e.root, e.fd = net.JoinHostPort(host, strconv.Itoa(port)), fd
+			return e, nil
+		}
+		errs = append(errs, fmt.Errorf("at %s: %w", host, err))
+		if !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil, fmt.Errorf("launch: reserve a port for GCCL_ROOT: %w", hinted(errors.Join(errs...)))
+		}
 	}
-	e.fd = fd
-	e.root = "127.0.0.1:" + strconv.Itoa(port)
-	return e, nil
+	return nil, fmt.Errorf("launch: reserve a port for GCCL_ROOT: %w and %w: is the loopback interface up, and has it an address (ip addr show lo)?", errs[0], errs[1])
 }
 
 // Rank returns the environment of one rank. The slice is the caller's.
@@ -80,8 +89,12 @@ func (e *Environment) Close() error { return unix.Close(e.fd) }
 // reserve binds a free port of the loopback interface and doesn't listen. The system then hands the
 // port to nobody who asks for any port, but a socket that sets SO_REUSEADDR, as Go's listeners do, can
 // bind and listen on it by number.
-func reserve() (port, fd int, err error) {
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func reserve(at netip.Addr) (port, fd int, err error) {
+	family, name := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: at.As16()})
+	if at.Is4() {
+		family, name = unix.AF_INET, &unix.SockaddrInet4{Addr: at.As4()}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, -1, os.NewSyscallError("socket", err)
 	}
@@ -92,12 +105,17 @@ func reserve() (port, fd int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fail("setsockopt", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Bind(fd, name); err != nil {
 		return fail("bind", err)
 	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
+	if name, err = unix.Getsockname(fd); err != nil {
 		return fail("getsockname", err)
 	}
-	return name.(*unix.SockaddrInet4).Port, fd, nil
+	switch name := name.(type) {
+	case *unix.SockaddrInet4:
+		port = name.Port
+	case *unix.SockaddrInet6:
+		port = name.Port
+	}
+	return port, fd, nil
 }

@@ -203,6 +203,12 @@ func TestRunRefuses(t *testing.T) {
 		require.False(t, errors.As(got, &program), "%v", got)
 		require.ErrorContains(t, got, `rank 1 of "true"`)
 	}
+	for err, says := range map[error]string{
+		&fs.PathError{Op: "fork/exec", Path: "/bin/true", Err: syscall.EAGAIN}: "raise ulimit -u",
+		os.NewSyscallError("pipe2", syscall.EMFILE):                            "ulimit -n",
+	} {
+		require.ErrorContains(t, startError(1, "true", err), says)
+	}
 }
 
 func TestWorldOfOneAndEmptyOutput(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -57,14 +56,29 @@ func shut(name string) string {
 	return ""
 }
 
-// shortages are what fork and exec say when it is not the program that stands in the way.
-var shortages = []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR}
+// shortages are what the system says when it is not the program that stands in the way, and what helps.
+var shortages = map[syscall.Errno]string{
+	syscall.EAGAIN: "too many processes and threads: raise ulimit -u, or the pids.max of the control group, or start fewer ranks",
+	syscall.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE), of which the launcher needs about 4 a rank, or start fewer ranks",
+	syscall.ENFILE: "the whole system has too many open files: raise sysctl fs.file-max",
+	syscall.ENOMEM: "the host, or the control group, has no memory left for another process",
+	syscall.EINTR:  "try again",
+}
+
+// hinted adds what helps to an error about what the system has too little of.
+func hinted(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && shortages[errno] != "" {
+		return fmt.Errorf("%w: %s", err, shortages[errno])
+	}
+	return err
+}
 
 // startError is what is to be told of a rank's process that could not be started.
 func startError(rank int, program string, err error) error {
 	var at *fs.PathError
-	if !errors.As(err, &at) || at.Op != "fork/exec" || slices.ContainsFunc(shortages, func(s error) bool { return errors.Is(err, s) }) {
-		return fmt.Errorf("launch: start rank %d of %q: %w", rank, program, err)
+	if hint := hinted(err); hint != err || !errors.As(err, &at) || at.Op != "fork/exec" {
+		return fmt.Errorf("launch: start rank %d of %q: %w", rank, program, hint)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: it was there, so see what runs it: the program in its first line behind #!, or its dynamic linker", err)
