@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -96,22 +95,7 @@ func choosePlace(filter string, roots []string) (listenAt, error) {
 	if err != nil {
 		return listenAt{}, err
 	}
-	q := topology.Query{Filter: f}
-	for _, root := range roots {
-		// A UDP "connection" sends nothing; it asks the kernel for the route. A name that does not resolve yet is the
-		// bootstrap's to wait for.
-		conn, err := (&net.Dialer{Timeout: time.Second}).Dial("udp", root)
-		if err != nil {
-			continue
-		}
-		local, remote := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr()
-		conn.Close()
-		q.Toward = remote
-		if i, ok := topology.Owner(ifaces, local); ok {
-			q.Route = i.Name
-		}
-		break
-	}
+	q := topology.Query{Filter: f}.LeadingTo(roots, ifaces)
 	choice, err := topology.Choose(ifaces, q)
 	if err != nil {
 		return listenAt{}, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // Interface is one network interface of a host, as far as choosing one needs to know it.
@@ -77,4 +78,24 @@ func Owner(ifaces []Interface, addr netip.Addr) (Interface, bool) {
 		}
 	}
 	return Interface{}, false
+}
+
+// LeadingTo fills in Toward and Route: where the first of some roots is that the kernel has a route to, each "host:port". A name that does not
+// resolve yet may do so later, and is passed over.
+func (q Query) LeadingTo(roots []string, ifaces []Interface) Query {
+	for _, root := range roots {
+		// A UDP "connection" sends nothing; it asks the kernel for the route.
+		conn, err := (&net.Dialer{Timeout: time.Second}).Dial("udp", root)
+		if err != nil {
+			continue
+		}
+		local, remote := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr()
+		conn.Close()
+		q.Toward = remote
+		if i, ok := Owner(ifaces, local); ok {
+			q.Route = i.Name
+		}
+		break
+	}
+	return q
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -57,8 +57,9 @@ func benchLinks() (all []*cobra.Command) {
 			Long: c.short + `.
 
 It starts two ranks on this machine, or runs as one of two where a launcher has set its environment (gccl run, torchrun), and moves
-messages over a connection of the transport alone. The flags and the columns are perftest's; MB is 2^20 bytes. The settings that
-gccl config lists (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …) hold.`,
+messages over a connection of the transport alone. The flags and the columns are perftest's; MB is 2^20 bytes. Of the settings that
+gccl config lists those hold that a connection has a use for: GCCL_SOCKET_IFNAME, GCCL_PORT_RANGE, GCCL_INIT_TIMEOUT, GCCL_DEBUG, and those of
+RDMA (GCCL_RDMA_DEVICE, GCCL_QP_COUNT, …).`,
 			Example: "  gccl bench " + c.name + message + " -n 1000\n  gccl run -n 2 -- gccl bench " + c.name + over,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if err := linkFlags(cmd.Flags(), transport, depth); err != nil {
@@ -161,12 +162,12 @@ func measureLink(ctx context.Context, cmd *cobra.Command, link bench.Link, name 
 	if roots == nil {
 		roots = env.ID.Roots("")
 	}
-	at, err := toward(roots)
+	at, err := place(cc.Interface, roots)
 	if err != nil {
 		return err
 	}
 	s, err := bootstrap.Join(ctx, bootstrap.Config{
-		Rank: env.Rank, World: env.World, ID: env.ID, Roots: env.Roots, Serve: env.Serve, Ports: cc.Ports, Addr: at, Version: "gccl bench link 1", Timeout: time.Minute, Log: cc.Logger,
+		Rank: env.Rank, World: env.World, ID: env.ID, Roots: env.Roots, Serve: env.Serve, Ports: cc.Ports, Addr: at, Version: "gccl bench link 1", Timeout: cmp.Or(cc.InitTimeout, time.Minute), Log: cc.Logger,
 	})
 	if err != nil {
 		return err
@@ -200,18 +201,16 @@ func openLink(o transport.Options, name string, at netip.Addr, cc comm.Config) (
 	return verbs.Open(c, o)
 }
 
-// toward is our address on the way to the first of the roots that has one.
-func toward(roots []string) (netip.Addr, error) {
-	var errs []error
-	for _, root := range roots {
-		// A UDP "connection" sends nothing; it asks the kernel for the route.
-		c, err := net.Dial("udp", root)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		defer c.Close()
-		return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+// place is the address to listen at: on the interface that leads to the root, unless a filter says otherwise, as of a communicator.
+func place(filter string, roots []string) (netip.Addr, error) {
+	f, err := topology.ParseFilter(filter)
+	if err != nil {
+		return netip.Addr{}, err
 	}
-	return netip.Addr{}, fmt.Errorf("no way to a root: %w", errors.Join(errs...))
+	ifaces, err := topology.Interfaces()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	choice, err := topology.Choose(ifaces, topology.Query{Filter: f}.LeadingTo(roots, ifaces))
+	return choice.Addr, err
 }

@@ -67,4 +67,14 @@ func TestBenchOfALink(t *testing.T) {
 	o := command(t, []string{"GCCL_RDMA_DEVICE==none"}, "bench", "write_lat")
 	require.NotZero(t, o.code)
 	require.Contains(t, o.stderr, "verbs: ")
+
+	// The settings that a connection has a use for hold.
+	o = command(t, []string{"GCCL_SOCKET_IFNAME=none"}, "bench", "write_lat", "--transport", "tcp", "-n", "1")
+	require.Equal(t, 1, o.code)
+	require.Contains(t, o.stderr, "no interface matches none; have: lo")
+	o = command(t, []string{"GCCL_SOCKET_IFNAME==lo"}, "bench", "write_lat", "--transport", "tcp", "-n", "1")
+	require.Zero(t, o.code, o.stderr)
+	o = command(t, []string{"GCCL_RANK=1", "GCCL_WORLD_SIZE=2", "GCCL_SECRET=x", "GCCL_ROOT=no.such.host.invalid:1", "GCCL_INIT_TIMEOUT=10ms"}, "bench", "write_lat", "--transport", "tcp")
+	require.Equal(t, 1, o.code)
+	require.Contains(t, o.stderr, "the root at no.such.host.invalid:1 timed out", "a name may resolve later")
 }
