@@ -8,12 +8,13 @@ import (
 	"io"
 )
 
-// ParseJSON reads what [Graph.WriteJSON] wrote.
+// ParseJSON reads what [Graph.WriteJSON] wrote. Other JSON is an error, and not a host on which there is nothing.
 func ParseJSON(r io.Reader) (*Graph, error) {
 	var g Graph
 	d := json.NewDecoder(io.LimitReader(r, maxFile))
+	d.DisallowUnknownFields()
 	if err := d.Decode(&g); err != nil {
-		return nil, fmt.Errorf("read topology as JSON: %w", err)
+		return nil, fmt.Errorf("read topology as JSON: want what gccl topo --format json writes: %w", err)
 	}
 	if err := g.Check(); err != nil {
 		return nil, fmt.Errorf("read topology as JSON: %w", err)

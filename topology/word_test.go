@@ -32,6 +32,10 @@ func TestUnknownWordsOfTopologies(t *testing.T) {
 		require.ErrorContains(t, err, "read topology as JSON: ")
 		require.ErrorContains(t, err, c.want)
 	}
+	for _, other := range []string{`{"version": 1, "host": {}}`, `{"Comm": "c", "Rank": 0}`} { // a report of gccl doctor, a record
+		_, err := Parse(strings.NewReader(other))
+		require.ErrorContains(t, err, "want what gccl topo --format json writes", "and not a host without devices")
+	}
 	for _, none := range []string{`"acs": "redirect"`, `"kind": "roce"`, `"iommu": "translate"`} {
 		name, _, _ := strings.Cut(none, ":")
 		_, err := ParseJSON(strings.NewReader(strings.Replace(text.String(), none, name+`: ""`, 1)))
