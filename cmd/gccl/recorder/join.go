@@ -157,9 +157,21 @@ func (w *World) Print(out io.Writer) {
 			fmt.Fprintf(out, "    failed: %s\n", rec.Failure)
 		}
 	}
+	var idle, lost []int
+	for _, r := range w.Blame {
+		if _, ok := w.Ranks[r]; ok {
+			idle = append(idle, r)
+		} else {
+			lost = append(lost, r)
+		}
+	}
+	if len(lost) > 0 {
+		fmt.Fprintf(out, "  others wait for ranks %v, of which there is no record: were they killed, or are their records on another host? begin there\n", lost)
+	}
 	switch {
-	case len(w.Blame) > 0:
-		fmt.Fprintf(out, "  others wait for ranks %v, which wait for nobody: begin there\n", w.Blame)
+	case len(idle) > 0:
+		fmt.Fprintf(out, "  others wait for ranks %v, which wait for nobody: begin there\n", idle)
+	case len(lost) > 0:
 	case len(w.Circle) > 0:
 		fmt.Fprintf(out, "  ranks %v wait for each other in a circle\n", w.Circle)
 	default:

@@ -51,6 +51,8 @@ func TestJoin(t *testing.T) {
 			var out bytes.Buffer
 			ws[0].Print(&out)
 			require.Contains(t, out.String(), c.says)
+			require.Equal(t, c.missing != nil, strings.Contains(out.String(), "wait for ranks [3], of which there is no record"))
+			require.Equal(t, c.name == "one is late", strings.Contains(out.String(), "which wait for nobody"), "that is known of who left a record")
 		})
 	}
 }
