@@ -157,7 +157,7 @@ func (q Query) noneError(ifaces []Interface, why []string) error {
 	if q.Filter.IsSet() {
 		of = fmt.Sprintf(" among those that match %s", q.Filter)
 	}
-	return fmt.Errorf("%w%s (%s); have: %s", err, of, strings.Join(bad, "; "), strings.Join(names, ", "))
+	return fmt.Errorf("%w%s (%s); have: %s: bring up one that reaches the other ranks, with an address", err, of, strings.Join(bad, "; "), strings.Join(names, ", "))
 }
 
 // candidate is an interface that can serve, with the address it would serve at.

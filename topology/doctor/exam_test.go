@@ -307,6 +307,9 @@ var conditions = []condition{
 	{name: "loopback alone", tell: func(s *System) {
 		s.Interfaces = topology.Known([]topology.Interface{{Name: "lo", Up: true, Running: true, Loopback: true, Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}})
 	}, level: Info, id: "socket_interface", seen: "lo at 127.0.0.1", mended: "bring up"},
+	{name: "loopback down", tell: func(s *System) {
+		s.Interfaces = topology.Known([]topology.Interface{{Name: "lo", Loopback: true}})
+	}, level: Fail, id: "socket_interface", seen: "lo: it is down", mended: "bring up the interface that reaches"},
 }
 
 // TestConditions spoils the sound host in one way at a time: the finding says so, and no other check says worse than before.

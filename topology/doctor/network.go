@@ -13,7 +13,6 @@ func (x *exam) socketInterface() {
 		x.unknown("socket_interface", "", "", "the network interfaces", x.s.Interfaces.Why())
 		return
 	}
-	const fix = "set GCCL_SOCKET_IFNAME to the interface that reaches the other hosts"
 	c, err := topology.Choose(ifaces, topology.Query{Filter: x.w.Interface})
 	level := OK
 	if err != nil && !x.w.Interface.IsSet() {
@@ -25,7 +24,11 @@ func (x *exam) socketInterface() {
 		}
 	}
 	if err != nil {
-		x.add(Fail, "socket_interface", "", fix+", without a filter the best one is taken", "%v", err)
+		mend := "bring up the interface that reaches the other hosts, and give it an address: ip link set NAME up; ip addr add ADDRESS/BITS dev NAME"
+		if x.w.Interface.IsSet() {
+			mend = "set GCCL_SOCKET_IFNAME to the interface that reaches the other hosts, without a filter the best one is taken"
+		}
+		x.add(Fail, "socket_interface", "", mend, "%v", err)
 		return
 	}
 	seen := c.Interface.Name + " at " + c.Addr.String() + ": " + c.Reason
