@@ -102,7 +102,7 @@ func newMatrix(t *table) (*matrix, error) {
 	for _, row := range t.rows {
 		i, ok := at[row.name]
 		if !ok {
-			return nil, fmt.Errorf("line %d is of %q, which has no column", row.line, row.name)
+			return nil, fmt.Errorf("line %d is of %.40q, which has no column", row.line, row.name)
 		}
 		for j, cell := range row.cells {
 			if j >= len(devices) {
@@ -112,7 +112,7 @@ func newMatrix(t *table) (*matrix, error) {
 				continue
 			}
 			if (cell == "X") != (i == j) {
-				return nil, fmt.Errorf("line %d: %s to %s is %q", row.line, devices[i], devices[j], cell)
+				return nil, fmt.Errorf("line %d: %.40s to %.40s is %.40q", row.line, devices[i], devices[j], cell)
 			}
 			if i == j || cell == "" {
 				continue
@@ -142,14 +142,14 @@ func (m *matrix) cell(i, j int, cell string) error {
 	if links, ok := strings.CutPrefix(cell, "NV"); ok {
 		n, err := strconv.ParseUint(links, 10, 16)
 		if err != nil || n == 0 || n > maxNVLinks || i >= m.gpus || j >= m.gpus {
-			return fmt.Errorf("%q is no NVLink between GPUs", cell)
+			return fmt.Errorf("%.40q is no NVLink between GPUs", cell)
 		}
 		m.nv[i][j], m.nv[j][i] = int(n), int(n)
 		return nil
 	}
 	d, ok := distances[cell]
 	if !ok {
-		return fmt.Errorf("%q; want NV#, PIX, PXB, PHB, NODE or SYS", cell)
+		return fmt.Errorf("%.40q; want NV#, PIX, PXB, PHB, NODE or SYS", cell)
 	}
 	m.far[i][j], m.far[j][i] = d, d
 	return nil
@@ -166,7 +166,7 @@ func (m *matrix) affinity(i int, column, cell string) (err error) {
 		first, _, _ := strings.Cut(strings.ReplaceAll(cell, "-", ","), ",") // a GPU near several nodes
 		n, parseErr := strconv.ParseUint(first, 10, 16)
 		if parseErr != nil {
-			return fmt.Errorf("NUMA node %q is no number", cell)
+			return fmt.Errorf("NUMA node %.40q is no number", cell)
 		}
 		m.numa[i] = int(n)
 	}

@@ -197,3 +197,13 @@ func FuzzMatrix(f *testing.F) {
 		_ = g.ReadP2P(bytes.NewReader(b))
 	})
 }
+
+// TestErrorsAboutAnyFileAreShort: whatever is given for a topology file, a program or an archive, is not printed whole.
+func TestErrorsAboutAnyFileAreShort(t *testing.T) {
+	long := strings.Repeat("\x01x", 1<<18)
+	for _, text := range []string{long, strings.Repeat(long, 4), "\tGPU0\tGPU1\n" + long + "\t X\tPIX\n", "\tGPU0\tGPU1\nGPU0\t X \t" + long + "\nGPU1\tPIX\t X\n", "<" + strings.Repeat("x", 1<<18) + "/>"} {
+		_, err := Parse(strings.NewReader(text))
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 400, "%.500s", err)
+	}
+}

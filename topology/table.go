@@ -2,6 +2,7 @@ package topology
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -40,7 +41,7 @@ func readTable(r io.Reader) (*table, error) {
 				return nil, fmt.Errorf("line %d has %d columns; want 1 to %d", n, len(t.columns), maxDevices)
 			}
 			if _, ok := gpuNumber(t.columns[0]); !ok && !strings.HasPrefix(t.columns[0], "NIC") {
-				return nil, fmt.Errorf("line %d begins with %q; want the header of nvidia-smi topo: GPU0 GPU1 …", n, t.columns[0])
+				return nil, fmt.Errorf("line %d begins with %.40q; want the header of nvidia-smi topo: GPU0 GPU1 …", n, t.columns[0])
 			}
 		case strings.HasPrefix(text, "Legend:"), strings.HasPrefix(text, "NIC Legend:"):
 			names = true
@@ -59,7 +60,9 @@ func readTable(r io.Reader) (*table, error) {
 			t.rows = append(t.rows, tableRow{n, cells[0], cells[1:]})
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, errors.New("a line is longer than 1 MiB; want the output of nvidia-smi topo -m")
+	} else if err != nil {
 		return nil, err
 	}
 	if t.columns == nil {

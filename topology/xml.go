@@ -71,7 +71,7 @@ func (x *xmlReader) open(e xml.StartElement) error {
 		case "topology":
 			return errors.New("this is a topology of hwloc (<topology>), not of NCCL (<system>); have NCCL write one with NCCL_TOPO_DUMP_FILE, or gccl topo --format xml")
 		default:
-			return fmt.Errorf("the file begins with <%s>; want NCCL's <system>", name)
+			return fmt.Errorf("the file begins with <%.40s>; want NCCL's <system>", name)
 		}
 		x.rooted = true
 		x.stack = append(x.stack, NoNode)

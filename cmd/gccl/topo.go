@@ -60,12 +60,12 @@ func look(root, load string) (*topology.Host, *topology.Graph, error) {
 	if load != "" {
 		f, err := os.Open(load)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("--load: %w", err)
 		}
 		defer f.Close()
 		g, err := topology.Parse(f)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", load, err)
+			return nil, nil, fmt.Errorf("--load %s: %w", load, err)
 		}
 		return nil, g, nil
 	}
@@ -87,7 +87,7 @@ func discover(root string, use func(files fs.FS, h *topology.Host)) error {
 	}
 	r, err := os.OpenRoot(root) // its links must not lead out to this host
 	if err != nil {
-		return err
+		return fmt.Errorf("--root: %w", err)
 	}
 	defer r.Close()
 	if !hasFolder(r, "sys") && !hasFolder(r, "proc") {
