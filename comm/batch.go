@@ -153,7 +153,7 @@ func (b *batch) begin() error {
 	if b.captured {
 		return nil
 	}
-	if b.stream() != y.stream {
+	if b.calls[0].stream != y.stream {
 		if err := d.WaitEvent(b.stream(), y.behind); err != nil {
 			return err
 		}
@@ -321,7 +321,7 @@ func (b *batch) end() error {
 	if err := d.Record(y.behind, b.stream()); err != nil {
 		return err
 	}
-	y.stream = b.stream()
+	y.stream = b.calls[0].stream
 	for _, s := range b.others() {
 		if err := d.WaitEvent(s, y.behind); err != nil {
 			return err

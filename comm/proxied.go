@@ -8,6 +8,7 @@ import (
 
 	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/kernels"
+	"github.com/gccl-project/gccl/kernels/cuda"
 )
 
 // proxied is a call that is cut in rounds.
@@ -19,6 +20,7 @@ type proxied struct {
 	in, out       int   // blocks that are copied from and to the GPU
 	echoes        bool  // the host's result is its input
 	captured      bool  // in a graph
+	stream        cuda.StreamID
 }
 
 // blocks are equal blocks of bytes, each of which begins a pitch behind the one before.
@@ -124,7 +126,7 @@ func (y *proxy) cut(call *Call) (x proxied, err error) {
 	if own := y.device.Device.Device(); own != call.memory().Device {
 		return x, argument("%v: memory on %v, but Config.Device is %v", call, call.memory().Device, own)
 	}
-	if x.captured, err = y.device.Capturing(call.Stream); err != nil {
+	if x.stream, x.captured, err = y.device.Identify(call.Stream); err != nil {
 		return x, fmt.Errorf("comm %s: %v: %w", c.name(), call, err)
 	}
 	rows, room := 1, pairRoom

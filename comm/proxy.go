@@ -40,7 +40,7 @@ type proxy struct {
 	dirty  bool   // something was queued that behind is not behind
 	queued uint32 // number of the last round
 	waited uint32 // the stream has been told to wait until this one is done
-	stream cuda.Stream
+	stream cuda.StreamID
 	behind cuda.Event // the last batch, on stream
 
 	flow   sync.Mutex // guards ops

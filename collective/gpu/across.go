@@ -134,7 +134,7 @@ func (l *links) launch(how crossing) error {
 	var mark *mark
 	if !l.apart {
 		if mark = l.marks.turn(l.sites); mark != nil {
-			mark.part, mark.on = 0, [cuda.MaxSites]cuda.Stream{}
+			mark.part, mark.on = 0, [cuda.MaxSites]cuda.StreamID{}
 		}
 	}
 	for i := range l.sites {
@@ -154,28 +154,28 @@ func (l *links) launch(how crossing) error {
 			if err == nil && !captured {
 				err = s.device.Record(mark.come[i], s.lead)
 				mark.part |= 1 << i
-				mark.on[i], mark.meets[i] = s.lead, l.meets(how, i)
+				mark.meets[i] = l.meets(how, i)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		var waits [2]cuda.Event
-		if l.used[i] && l.last[i] != s.lead { // calls of a communicator follow each other on any streams
-			waits[0] = l.done[i]
+		var waits cuda.Waits
+		if l.last[i] != 0 { // calls of a communicator follow each other on any streams
+			waits.Done, waits.On = l.done[i], l.last[i]
 		}
 		t, crowds := trafficOf(s.device.Info().Ordinal), cuda.Threads(wire) > l.crowding()
 		if l.crowd == 1 && !l.apart { // in which order others queue theirs nobody here knows
-			if err := l.giveWay(t, s, crowds, &waits[1]); err != nil {
+			if err := l.giveWay(t, s, crowds, &waits.Also); err != nil {
 				return err
 			}
 		}
-		captured, err := false, error(nil)
+		id, captured, err := cuda.StreamID(0), false, error(nil)
 		if how == byCopies {
-			captured, err = l.launchCopies(i, waits)
+			id, captured, err = l.launchCopies(i, waits)
 		} else {
 			others, join := s.between()
-			captured, err = l.again[i].LaunchWire(wire, s.lead, others, join, waits, l.next[i])
+			id, captured, err = l.again[i].LaunchWire(wire, s.lead, others, join, waits, l.next[i])
 		}
 		if err != nil {
 			return err
@@ -186,7 +186,10 @@ func (l *links) launch(how crossing) error {
 		if captured {
 			continue
 		}
-		l.last[i], l.used[i], l.done[i] = s.lead, true, l.next[i]
+		l.last[i], l.done[i] = id, l.next[i]
+		if mark != nil && mark.part>>i&1 != 0 {
+			mark.on[i] = id
+		}
 		if !l.apart {
 			t.note(l, l.done[i], crowds)
 		}

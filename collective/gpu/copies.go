@@ -119,14 +119,14 @@ func (l *links) writeBulk(site int, p *cuda.Bulk) bool {
 }
 
 // launchCopies queues a site's copies between two barriers: far ones by the copy engine, near ones by kernels on a stream beside.
-func (l *links) launchCopies(site int, waits [2]cuda.Event) (captured bool, err error) {
+func (l *links) launchCopies(site int, waits cuda.Waits) (id cuda.StreamID, captured bool, err error) {
 	s := &l.sites[site]
 	d, side, barrier := s.device, l.side[site], &l.bulk[site]
 	if err := s.launch(nil); err != nil { // the ranks' streams meet
-		return false, err
+		return 0, false, err
 	}
-	if _, err := d.LaunchWire(barrier, s.lead, nil, nil, waits, l.done[site]); err != nil {
-		return false, err
+	if _, _, err := d.LaunchWire(barrier, s.lead, nil, nil, waits, l.done[site]); err != nil {
+		return 0, false, err
 	}
 	near := false
 	for _, c := range l.copy.list {
@@ -135,15 +135,15 @@ func (l *links) launchCopies(site int, waits [2]cuda.Event) (captured bool, err 
 		}
 		if !near {
 			if err := d.Record(l.fork[site], s.lead); err != nil {
-				return false, err
+				return 0, false, err
 			}
 			if err := d.WaitEvent(side, l.fork[site]); err != nil {
-				return false, err
+				return 0, false, err
 			}
 			near = true
 		}
 		if err := d.Copy(side, c.dsts, c.src, c.bytes); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
 	for _, c := range l.copy.list {
@@ -152,18 +152,18 @@ func (l *links) launchCopies(site int, waits [2]cuda.Event) (captured bool, err 
 		}
 		for _, dst := range c.dsts {
 			if err := d.CopyAny(s.lead, dst, c.src, c.bytes); err != nil {
-				return false, err
+				return 0, false, err
 			}
 		}
 	}
 	if near {
 		if err := d.Record(l.fork[site], side); err != nil {
-			return false, err
+			return 0, false, err
 		}
 		if err := d.WaitEvent(s.lead, l.fork[site]); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
 	others, join := s.between()
-	return d.LaunchWire(barrier, s.lead, others, join, [2]cuda.Event{}, l.done[site])
+	return d.LaunchWire(barrier, s.lead, others, join, cuda.Waits{}, l.done[site])
 }

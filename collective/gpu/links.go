@@ -21,8 +21,7 @@ type links struct {
 	fork       []cuda.Event     // of each site
 	done       []cuda.Event     // of each site: its last launch that no graph holds
 	next       []cuda.Event     // of each site: for its next one; here the same
-	last       []cuda.Stream    // of each site: the stream of that launch, 0 before the first
-	used       []bool           // of each site: there was one
+	last       []cuda.StreamID  // of each site: the stream of that launch, 0 before the first
 	half       int64            // bytes of rows of one parity
 	crowd      int              // of sites on one GPU, which has several only in tests
 	apart      bool             // the other sites' launches are other processes' affair
@@ -86,7 +85,7 @@ func makeLinks(sites []site, ranks, crowd, blocks int) *links {
 	return &links{sites: sites, siteOf: make([]int, ranks), crowd: crowd, lineBlocks: 128, blocks: max(1, blocks/crowd),
 		stages: make([]stage, n), at: make([]unsafe.Pointer, n), side: make([]cuda.Stream, n),
 		again: make([]*cuda.Replays, n), fork: make([]cuda.Event, n), done: make([]cuda.Event, n), next: make([]cuda.Event, n),
-		last: make([]cuda.Stream, n), used: make([]bool, n),
+		last:  make([]cuda.StreamID, n),
 		lines: make([]cuda.LL128, n), push: make([]cuda.Push, n), bulk: make([]cuda.Bulk, n)}
 }
 

@@ -25,10 +25,10 @@ const fewMarks, mostMarks = 8, 1024
 // A mark is of one launch.
 type mark struct {
 	number uint64
-	come   [cuda.MaxSites]cuda.Event  // of each site, recorded on its leading stream before the launch
-	on     [cuda.MaxSites]cuda.Stream // those streams
-	part   uint64                     // the sites whose event is
-	meets  [cuda.MaxSites]uint64      // of each site: those that it waits for
+	come   [cuda.MaxSites]cuda.Event    // of each site, recorded on its leading stream before the launch
+	on     [cuda.MaxSites]cuda.StreamID // those streams
+	part   uint64                       // the sites whose event is
+	meets  [cuda.MaxSites]uint64        // of each site: those that it waits for
 }
 
 func (m *marks) open(sites []site) error {

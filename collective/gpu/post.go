@@ -17,7 +17,7 @@ type posts struct {
 	chain chain
 	again *cuda.Replays // its own: launches of one graph wait for each other
 	done  cuda.Event    // of the last launch that no graph holds,
-	last  cuda.Stream
+	last  cuda.StreamID
 	join  *cuda.Join
 	many  int            // other streams that the join is for
 	old   []*cuda.Join   // that were too small
@@ -112,15 +112,11 @@ func (p *Part) post(list []Message) error {
 	if err != nil {
 		return err
 	}
-	var waits [2]cuda.Event
-	if x.done != 0 && x.last != lead {
-		waits[0] = x.done
-	}
-	captured, err := x.again.LaunchWire(x.wire, lead, others, join, waits, event)
+	id, captured, err := x.again.LaunchWire(x.wire, lead, others, join, cuda.Waits{Done: x.done, On: x.last}, event)
 	if err != nil || captured {
 		return err
 	}
-	x.done, x.last = event, lead
+	x.done, x.last = event, id
 	x.chain.took(1)
 	return nil
 }

@@ -112,7 +112,7 @@ func (r *Replays) Launch(ps []Program, on Stream, others []Stream, j *Join) erro
 }
 
 // LaunchWire is Device.LaunchWire.
-func (r *Replays) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits [2]Event, done Event) (captured bool, err error) {
+func (r *Replays) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits Waits, done Event) (id StreamID, captured bool, err error) {
 	if len(r.list) == 0 {
 		return r.d.LaunchWire(w, on, others, j, waits, done)
 	}
@@ -120,9 +120,9 @@ func (r *Replays) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits 
 	r.key = w.key(launchKey(r.key[:0], &l))
 	by := r.find(&l)
 	before, after, others := j.events(others)
-	captured, err = cu.LaunchAfter(r.d.ctx, &l, args, on, others, before, after, waits, done)
+	id, captured, err = cu.LaunchAfter(r.d.ctx, &l, args, on, others, before, after, waits, done)
 	by.told = !l.Bind
-	return captured, err
+	return id, captured, err
 }
 
 // find has a launch whose key is r.key go by the graph that launched the same before, or by the one that launched longest ago.

@@ -9,6 +9,13 @@ import (
 // A Stream is a CUstream of a device's primary context, ours or anybody's. Zero is the default stream.
 type Stream = cu.Stream
 
+// A StreamID tells streams apart for the life of the process, as a Stream does not: that of one which was destroyed may be given to the next. 0 is no
+// stream's. A driver of CUDA before 12.0 does not tell, and it is another one each time.
+type StreamID = cu.StreamID
+
+// Waits are events that a launch comes behind, each of which may be 0: that of another launch, which was on stream On, and one more.
+type Waits = cu.Waits
+
 // An Event is a CUevent.
 type Event = cu.Event
 
@@ -28,7 +35,16 @@ func (d *Device) Wait(s Stream) error { return cu.StreamSynchronize(d.ctx, s) }
 func (d *Device) Done(s Stream) (bool, error) { return cu.StreamDone(d.ctx, s) }
 
 // Capturing reports whether the stream's work is being captured in a graph.
-func (d *Device) Capturing(s Stream) (bool, error) { return cu.StreamCapturing(d.ctx, s) }
+func (d *Device) Capturing(s Stream) (bool, error) {
+	captured, _, err := cu.StreamCapturing(d.ctx, s)
+	return captured, err
+}
+
+// Identify is Capturing that says besides which stream it is; id is 0 in a capture.
+func (d *Device) Identify(s Stream) (id StreamID, captured bool, err error) {
+	captured, id, err = cu.StreamCapturing(d.ctx, s)
+	return id, captured, err
+}
 
 // Store queues the store of a word at a device address, which overtakes kernels of other streams.
 func (d *Device) Store(s Stream, p unsafe.Pointer, value uint32) error {

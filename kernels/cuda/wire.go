@@ -171,9 +171,9 @@ func Threads(w Wire) int {
 	return int(blocks) * int(threads)
 }
 
-// LaunchWire is Launch of a wire, after two events more, each of which may be 0, and with done recorded behind it. In a capture, which it
-// reports, these events are left out. All blocks run at once, or the launch fails.
-func (d *Device) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits [2]Event, done Event) (captured bool, err error) {
+// LaunchWire is Launch of a wire, after what it waits for besides, and with done recorded behind it; id is that of the stream. In a capture, which it
+// reports, these events are left out, and id is 0. All blocks run at once, or the launch fails.
+func (d *Device) LaunchWire(w Wire, on Stream, others []Stream, j *Join, waits Waits, done Event) (id StreamID, captured bool, err error) {
 	args, l := d.wireLaunch(w)
 	before, after, others := j.events(others)
 	return cu.LaunchAfter(d.ctx, &l, args, on, others, before, after, waits, done)

@@ -25,6 +25,9 @@ GCCL_EMULATOR_GPUS=5 run comm -test.run=DeviceProxy # each has one alone
 GCCL_EMULATOR_GPUS=5 GCCL_TEST_LINKED=1 run comm -test.run=DeviceProxy # … and all are linked
 run cmd/gccl/bench -test.run=Device
 GCCL_EMULATOR_GPUS=3 run tests/faults -test.run=OnGPU
+# A driver that does not tell streams apart.
+GCCL_EMULATOR_DRIVER=11080 run collective/gpu -test.run='Renewal|TestPartsAhead'
+GCCL_EMULATOR_DRIVER=11080 run comm -test.run=Renewal
 # More GPUs than anybody lends us, and small ones.
 GCCL_EMULATOR_GPUS=8 run collective/gpu -test.run='TestAcross$|TestAcrossOneWay|TestParts$|TestPartsPost$'
 GCCL_EMULATOR_GPUS=4 run comm -test.run=SeveralGPUs

@@ -54,7 +54,7 @@ func (s *Stall) Begin(on cuda.Stream) {
 	var x cuda.LL128
 	x.Reset(0, []unsafe.Pointer{s.stage.Ptr, s.stage.Ptr}, 0, s.abort(), 1)
 	x.Meet(1, false, true)
-	_, err := s.d.LaunchWire(&x, on, nil, nil, [2]cuda.Event{}, s.done)
+	_, _, err := s.d.LaunchWire(&x, on, nil, nil, cuda.Waits{}, s.done)
 	require.NoError(s.t, err)
 }
 

@@ -33,7 +33,7 @@ static Result init(unsigned) {
 	start();
 	return OK;
 }
-static Result driver_version(int *v) { return *v = 12080, OK; }
+static Result driver_version(int *v) { return *v = version, OK; }
 static const char *text_of(Result r) {
 	switch (r) {
 	case INVALID_VALUE: return "CUDA_ERROR_INVALID_VALUE";
@@ -345,17 +345,30 @@ static Result memset_async(u64 dst, unsigned char value, size_t bytes, Stream *o
 	return work(stream_of(on), [=] { memset(reinterpret_cast<void *>(dst), value, bytes); });
 }
 static Result priorities(int *least, int *greatest) { return *least = 0, *greatest = -5, OK; }
+static std::vector<Stream *> spare; // handles of streams that were destroyed, of which the next ones get the last
 static Result stream_create(Stream **s, unsigned, int) {
 	Hold h(lock);
-	*s = new Stream{current};
+	if (spare.empty()) *s = new Stream;
+	else *s = spare.back(), spare.pop_back();
+	**s = Stream{current, next_id()};
 	current->streams.insert(*s);
 	return OK;
 }
-static Result stream_destroy(Stream *s) {
+static Result stream_destroy(Stream *s) { // its work goes on without the handle
 	Hold h(lock);
+	if (s->destroyed) return INVALID_HANDLE;
 	s->destroyed = true;
+	Stream *rest = new Stream(std::move(*s));
+	rest->device->streams.erase(s), rest->device->streams.insert(rest);
+	spare.push_back(s);
 	notify();
 	return OK;
+}
+static Result stream_id(Stream *on, unsigned long long *id) {
+	Hold h(lock);
+	Stream *s = stream_of(on);
+	if (!s || s->destroyed) return INVALID_HANDLE;
+	return *id = s->id, OK;
 }
 static Result stream_synchronize(Stream *on) {
 	Hold h(lock);
@@ -555,7 +568,7 @@ template <class... A, Result (*F)(A...)> struct Failing<F> {
 };
 #define SAFE(name, function) {"cu" #name, reinterpret_cast<void *>(function)}
 #define ENTRY(name, function) SAFE(name, (Failing<function>::call))
-extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char *name, void **out, int, u64, int *) {
+extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(const char *name, void **out, int since, u64, int *) {
 	static const std::unordered_map<std::string, void *> all{
 		ENTRY(Init, init), SAFE(DriverGetVersion, driver_version), SAFE(GetErrorName, error_name), SAFE(GetErrorString, error_string),
 		ENTRY(DeviceGetCount, device_count), SAFE(DeviceGet, device_get), SAFE(DeviceGetName, device_name), SAFE(DeviceGetAttribute, device_attribute),
@@ -570,7 +583,7 @@ extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(con
 		ENTRY(MemGetHandleForAddressRange, range_handle), ENTRY(FlushGPUDirectRDMAWrites, flush_writes),
 		ENTRY(MemAlloc, mem_alloc), SAFE(MemFree, mem_free), ENTRY(MemHostAlloc, host_alloc), ENTRY(MemHostGetDevicePointer, host_pointer),
 		SAFE(MemFreeHost, host_free), ENTRY(MemHostRegister, host_register), SAFE(MemHostUnregister, host_unregister), ENTRY(MemcpyAsync, memcpy_async), ENTRY(Memcpy2DAsync, copy_rows), ENTRY(MemsetD8Async, memset_async), ENTRY(CtxGetStreamPriorityRange, priorities),
-		ENTRY(StreamCreateWithPriority, stream_create), SAFE(StreamDestroy, stream_destroy), ENTRY(StreamSynchronize, stream_synchronize),
+		ENTRY(StreamCreateWithPriority, stream_create), SAFE(StreamDestroy, stream_destroy), SAFE(StreamGetId, stream_id), ENTRY(StreamSynchronize, stream_synchronize),
 		ENTRY(StreamQuery, stream_query), ENTRY(StreamWaitEvent, stream_wait), ENTRY(StreamIsCapturing, is_capturing), ENTRY(StreamBeginCapture, begin_capture),
 		SAFE(StreamEndCapture, end_capture), ENTRY(StreamWriteValue32, write_value), ENTRY(StreamWaitValue32, wait_value), SAFE(ThreadExchangeStreamCaptureMode, exchange_mode),
 		ENTRY(EventCreate, event_create), SAFE(EventDestroy, event_destroy), ENTRY(EventRecord, event_record), ENTRY(EventSynchronize, event_synchronize),
@@ -579,7 +592,8 @@ extern "C" __attribute__((visibility("default"))) Result cuGetProcAddress_v2(con
 		ENTRY(GraphExecKernelNodeSetParams, graph_set), SAFE(GraphExecDestroy, destroy_plan), ENTRY(LaunchKernel, launch), ENTRY(LaunchKernelEx, launch_ex),
 		ENTRY(LaunchCooperativeKernel, launch_cooperative),
 	};
+	if (const char *s = getenv("GCCL_EMULATOR_DRIVER")) version = atoi(s);
 	auto i = all.find(name);
-	*out = i == all.end() ? nullptr : i->second;
+	*out = i == all.end() || since > version ? nullptr : i->second;
 	return *out ? OK : NOT_FOUND;
 }

@@ -117,6 +117,7 @@ struct Capture {
 
 struct Stream {
 	Device *device;
+	u64 id = 0; // that no other one has
 	std::deque<Op> queue;
 	std::shared_ptr<Launch> launch, behind; // of the first op, and of the second if it overlaps
 	std::unique_ptr<Replay> replay_of;   // the first op, a graph
@@ -144,6 +145,7 @@ struct Device {
 };
 
 extern int multiprocessors; // of each device
+extern int version;         // of CUDA that the driver is for: it has no functions of later ones
 const size_t total_memory = (size_t)8 << 30;
 
 // The lock is held around everything but the running of kernels.
@@ -151,6 +153,7 @@ extern std::mutex lock;
 extern std::condition_variable changed; // something ended
 extern std::vector<Device *> devices;
 void start();  // the devices and the worker, once
+u64 next_id(); // of a stream
 void notify(); // the worker: there is more to do
 void wait(std::unique_lock<std::mutex> &held, const std::function<bool()> &done); // until it is done, which the lock is held for
 

@@ -14,6 +14,7 @@ std::mutex lock;
 std::condition_variable changed;
 std::vector<Device *> devices;
 int multiprocessors;
+int version = 12080;
 // The worker waits for it when the process ends, and its destructor would wait for the worker.
 static std::condition_variable &wake = *new std::condition_variable;
 static u64 news; // counts notify
@@ -161,6 +162,11 @@ static int setting(const char *name, int usual, int least, int most) {
 	return n;
 }
 
+u64 next_id() {
+	static u64 last;
+	return ++last;
+}
+
 void start() {
 	static std::once_flag once;
 	std::call_once(once, [] {
@@ -175,7 +181,7 @@ void start() {
 		reach = static_cast<unsigned char *>(bits);
 		for (int i = 0; i < n; i++) {
 			Device *d = new Device{i};
-			d->main = new Stream{d};
+			d->main = new Stream{d, next_id()};
 			d->streams.insert(d->main);
 			devices.push_back(d);
 		}

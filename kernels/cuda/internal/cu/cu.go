@@ -66,6 +66,16 @@ type Block struct {
 	handle uint64
 }
 
+// A StreamID tells streams apart for the life of the process: the handle of one that was destroyed may be given to the next. 0 is no stream's. Where
+// the driver is too old to tell (before CUDA 12.0), it is another one each time.
+type StreamID uint64
+
+// Waits are events that a launch comes behind, each of which may be 0. On stream On it comes behind Done without.
+type Waits struct {
+	Done, Also Event
+	On         StreamID
+}
+
 // MaxLaunches is what goes into one LaunchJoined.
 const MaxLaunches = 8
 

@@ -61,6 +61,7 @@
 	F(StreamQuery, 2000, 1, (cu_stream)) \
 	F(StreamWaitEvent, 3020, 1, (cu_stream, cu_event, unsigned)) \
 	F(StreamIsCapturing, 10000, 1, (cu_stream, int *)) \
+	F(StreamGetId, 12000, 0, (cu_stream, unsigned long long *)) \
 	F(StreamBeginCapture, 10010, 1, (cu_stream, int)) \
 	F(StreamEndCapture, 10000, 1, (cu_stream, cu_graph *)) \
 	F(StreamWriteValue32, 11070, 0, (cu_stream, cu_ptr, uint32_t, unsigned)) \
@@ -420,7 +421,18 @@ cu_result cu_stream_create(cu_ctx ctx, int high_priority, cu_stream *s) { IN(ctx
 cu_result cu_stream_destroy(cu_ctx ctx, cu_stream s) { IN(ctx, cu.StreamDestroy(s)) }
 cu_result cu_stream_sync(cu_ctx ctx, cu_stream s) { IN(ctx, cu.StreamSynchronize(s)) }
 cu_result cu_stream_query(cu_ctx ctx, cu_stream s) { IN(ctx, cu.StreamQuery(s)) }
-cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status) { IN(ctx, cu.StreamIsCapturing(s, status)) }
+// Where the driver does not say, it is a number that never comes again.
+static uint64_t identity(cu_stream s) {
+	static _Atomic uint64_t unknown;
+	unsigned long long id = 0;
+	return cu.StreamGetId && cu.StreamGetId(s, &id) == 0 ? id + 1 : ~unknown++;
+}
+static cu_result stream_capturing(cu_stream s, int *status, uint64_t *id) {
+	cu_result r = cu.StreamIsCapturing(s, status);
+	*id = r == 0 && !*status ? identity(s) : 0;
+	return r;
+}
+cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status, uint64_t *id) { IN(ctx, stream_capturing(s, status, id)) }
 cu_result cu_stream_write(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value) {
 	if (!cu.StreamWriteValue32) return cu_missing;
 	IN(ctx, cu.StreamWriteValue32(s, p, value, 0))
@@ -525,14 +537,17 @@ cu_result cu_launch_joined(cu_ctx ctx, cu_launch *launches, int count, const voi
 	IN(ctx, launch_joined(launches, count, args, stride, on, others, n, before, after))
 }
 
-static cu_result launch_after(cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
+static cu_result launch_after(cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_waits const *w, cu_event done, int *captured, uint64_t *id) {
 	cu_result r = cu.StreamIsCapturing(on, captured);
-	for (int i = 0; i < 2 && r == 0 && !*captured; i++)
-		if (waits[i]) r = cu.StreamWaitEvent(on, waits[i], 0);
+	if (r == 0 && !*captured) {
+		*id = identity(on);
+		if (w->done && w->on != *id) r = cu.StreamWaitEvent(on, w->done, 0);
+		if (r == 0 && w->also) r = cu.StreamWaitEvent(on, w->also, 0);
+	}
 	if (r == 0 && l) r = launch_joined(l, 1, args, 0, on, others, n, before, after);
 	if (r == 0 && l && !*captured) r = cu.EventRecord(done, on);
 	return r;
 }
-cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured) {
-	IN(ctx, launch_after(l, args, on, others, n, before, after, waits, done, captured))
+cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_waits const *w, cu_event done, int *captured, uint64_t *id) {
+	IN(ctx, launch_after(l, args, on, others, n, before, after, w, done, captured, id))
 }

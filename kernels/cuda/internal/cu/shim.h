@@ -71,7 +71,7 @@ cu_result cu_stream_create(cu_ctx ctx, int high_priority, cu_stream *s);
 cu_result cu_stream_destroy(cu_ctx ctx, cu_stream s);
 cu_result cu_stream_sync(cu_ctx ctx, cu_stream s);
 cu_result cu_stream_query(cu_ctx ctx, cu_stream s);
-cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status);
+cu_result cu_stream_capturing(cu_ctx ctx, cu_stream s, int *status, uint64_t *id); // id: see cu_waits; 0 in a capture
 cu_result cu_stream_write(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value);
 cu_result cu_stream_until(cu_ctx ctx, cu_stream s, cu_ptr p, uint32_t value);
 cu_result cu_event_create(cu_ctx ctx, int timing, cu_event *e);
@@ -108,7 +108,14 @@ cu_result cu_launch_joined(cu_ctx ctx, cu_launch *launches, int count, const voi
 // will ever need. It may wait for all work of the GPU.
 cu_result cu_prepare(cu_ctx ctx, const cu_launch *l, const void *args, int n, cu_graph *g, cu_node *node, cu_exec *execs);
 
-// Launches one kernel so, or none, after two events more, which may be 0, and records done behind it. In a capture there is neither.
-cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_event const *waits, cu_event done, int *captured);
+// Events that a launch comes behind, which may be 0; where it is on stream number on, done is passed over. Numbers tell streams apart for the life
+// of the process, as their handles do not, and 0 is no stream's.
+typedef struct {
+	cu_event done, also;
+	uint64_t on;
+} cu_waits;
+
+// Launches one kernel so, or none, after these events, records done behind it, and says the number of the stream. In a capture it does none of that.
+cu_result cu_launch_after(cu_ctx ctx, cu_launch *l, const void *args, cu_stream on, cu_stream const *others, int n, cu_event const *before, cu_event after, cu_waits const *w, cu_event done, int *captured, uint64_t *id);
 
 #endif

@@ -7,6 +7,8 @@ package cu
 #cgo nocallback cu_launch_joined
 #cgo noescape cu_launch_after
 #cgo nocallback cu_launch_after
+#cgo noescape cu_stream_capturing
+#cgo nocallback cu_stream_capturing
 #include "shim.h"
 */
 import "C"
@@ -42,11 +44,12 @@ func done(call string, r C.cu_result) (bool, error) {
 	return r == 0, check(call, r)
 }
 
-// StreamCapturing reports whether the stream's work is being captured in a graph.
-func StreamCapturing(ctx Context, s Stream) (bool, error) {
+// StreamCapturing reports whether the stream's work is being captured in a graph, and if not, which stream it is.
+func StreamCapturing(ctx Context, s Stream) (captured bool, id StreamID, err error) {
 	var status C.int
-	err := check("cuStreamIsCapturing", C.cu_stream_capturing(C.cu_ctx(ctx), C.cu_stream(s), &status))
-	return status != 0, err
+	var number C.uint64_t
+	err = check("cuStreamIsCapturing", C.cu_stream_capturing(C.cu_ctx(ctx), C.cu_stream(s), &status, &number))
+	return status != 0, StreamID(number), err
 }
 
 // StreamWrite queues the store of a word. It needs no kernel, so it overtakes kernels of other streams.
@@ -164,18 +167,19 @@ func Prepare(ctx Context, l Launch, args unsafe.Pointer, execs []Exec) (g Graph,
 	return g, node, err
 }
 
-// LaunchAfter queues one kernel as LaunchJoined does, after two events more, each of which may be 0, and records done behind it. In
-// a capture, which it reports, it leaves these events out. It does not allocate.
-func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
+// LaunchAfter queues one kernel as LaunchJoined does, after what it waits for besides, and records done behind it; id is the stream's. In
+// a capture, which it reports, it leaves these events out, and id is 0. It does not allocate.
+func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, w Waits, done Event) (id StreamID, captured bool, err error) {
 	c := l.c()
-	events := [2]C.cu_event{C.cu_event(waits[0]), C.cu_event(waits[1])}
+	waits := C.cu_waits{done: C.cu_event(w.Done), also: C.cu_event(w.Also), on: C.uint64_t(w.On)}
 	var status C.int
+	var number C.uint64_t
 	r := C.cu_launch_after(C.cu_ctx(ctx), &c, args, C.cu_stream(on),
 		(*C.cu_stream)(unsafe.Pointer(unsafe.SliceData(others))), C.int(len(others)),
-		(*C.cu_event)(unsafe.Pointer(unsafe.SliceData(before))), C.cu_event(after), &events[0], C.cu_event(done), &status)
+		(*C.cu_event)(unsafe.Pointer(unsafe.SliceData(before))), C.cu_event(after), &waits, C.cu_event(done), &status, &number)
 	l.Bind = c.bind != 0
 	if r != 0 {
-		return status != 0, check("cuLaunchCooperativeKernel", r)
+		return 0, status != 0, check("cuLaunchCooperativeKernel", r)
 	}
-	return status != 0, nil
+	return StreamID(number), status != 0, nil
 }

@@ -84,7 +84,6 @@ func StreamCreate(ctx Context, highPriority bool) (Stream, error)             { 
 func StreamDestroy(ctx Context, s Stream) error                               { return unsupported() }
 func StreamSynchronize(ctx Context, s Stream) error                           { return unsupported() }
 func StreamDone(ctx Context, s Stream) (bool, error)                          { return false, unsupported() }
-func StreamCapturing(ctx Context, s Stream) (bool, error)                     { return false, unsupported() }
 func StreamWrite(ctx Context, s Stream, p unsafe.Pointer, value uint32) error { return unsupported() }
 func StreamUntil(ctx Context, s Stream, p unsafe.Pointer, value uint32) error { return unsupported() }
 func StreamWait(ctx Context, s Stream, e Event) error                         { return unsupported() }
@@ -100,6 +99,9 @@ func GraphInstantiate(ctx Context, g Graph) (Exec, error)                     { 
 func GraphDestroy(ctx Context, g Graph) error                                 { return unsupported() }
 func GraphLaunch(ctx Context, e Exec, s Stream) error                         { return unsupported() }
 func ExecDestroy(ctx Context, e Exec) error                                   { return unsupported() }
+func StreamCapturing(ctx Context, s Stream) (captured bool, id StreamID, err error) {
+	return false, 0, unsupported()
+}
 func LaunchJoined(ctx Context, launches []Launch, args unsafe.Pointer, stride int, on Stream, others []Stream, before []Event, after Event) error {
 	return unsupported()
 }
@@ -108,6 +110,6 @@ func Prepare(ctx Context, l Launch, args unsafe.Pointer, execs []Exec) (g Graph,
 	return 0, 0, unsupported()
 }
 
-func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, waits [2]Event, done Event) (captured bool, err error) {
-	return false, unsupported()
+func LaunchAfter(ctx Context, l *Launch, args unsafe.Pointer, on Stream, others []Stream, before []Event, after Event, w Waits, done Event) (id StreamID, captured bool, err error) {
+	return 0, false, unsupported()
 }
