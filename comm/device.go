@@ -67,7 +67,10 @@ func (o *opened) drop() error {
 		return nil
 	}
 	delete(gpus.open, o.Device.Device())
-	return errors.Join(o.Synchronize(), o.Device.Close())
+	if err := o.Synchronize(); err != nil { // kernels may be at work in what Close frees
+		return fmt.Errorf("comm: %v stays open, for what is queued there cannot be waited for (while a stream is captured nothing can): %w", o.Device, err)
+	}
+	return o.Device.Close()
 }
 
 // joinGPU makes this rank a member of what the communicator's ranks share on their GPUs, if all are in this process and have one, or

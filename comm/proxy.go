@@ -250,11 +250,18 @@ func (y *proxy) close() (err error) {
 		p.ends.Wait()
 	}
 	y.trips.end()
+	var busy error
 	if y.dirty {
-		err = errors.Join(err, y.device.Synchronize())
+		busy = y.device.Synchronize()
 	}
 	if y.behind != 0 {
-		err = errors.Join(err, y.device.WaitFor(y.behind), y.device.DestroyEvent(y.behind))
+		busy = errors.Join(busy, y.device.WaitFor(y.behind))
+	}
+	if busy != nil { // a stream may still copy from there, or to it
+		return errors.Join(err, fmt.Errorf("comm %s: pinned memory for calls on %v is not freed, for what is queued there cannot be waited for (while a stream is captured nothing can): %w", y.comm.name(), y.device, busy))
+	}
+	if y.behind != 0 {
+		err = errors.Join(err, y.device.DestroyEvent(y.behind))
 	}
 	for _, p := range all {
 		err = errors.Join(err, p.free())

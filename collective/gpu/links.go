@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -118,7 +119,7 @@ func (l *links) open(i int, half, bytes int64) (err error) {
 	return nil
 }
 
-// close waits for all that is queued on the GPUs, for others' kernels store in the stages.
+// close waits for all that is queued on the GPUs, for others' kernels store in the stages. Where it cannot, everything stays, for kernels may be at work there.
 func (l *links) close() (err error) {
 	if l == nil {
 		return nil
@@ -129,7 +130,10 @@ func (l *links) close() (err error) {
 			err = errors.Join(err, l.sites[i].device.Synchronize())
 		}
 	}
-	err = errors.Join(err, l.marks.close(l.sites))
+	if err != nil {
+		return fmt.Errorf("gpu: memory for traffic between GPUs is not freed, for what is queued there cannot be waited for (while a stream is captured nothing can): %w", err)
+	}
+	err = l.marks.close(l.sites)
 	for i := range l.sites {
 		err = errors.Join(err, l.stages[i].free())
 		if l.sites[i].elsewhere {

@@ -290,6 +290,21 @@ func TestPartsRefuse(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
+// Where nothing can be waited for, as while a stream is captured, Close says so and leaves memory where kernels may be at work.
+func TestPartsCloseWhileCapturing(t *testing.T) {
+	g := newRigOn(t, several(t, 2, 2), 1<<20)
+	require.NoError(t, g.d.LinkTo(g.d.Info().UUID))
+	p, err := NewPart(0, 2, 1, g.d)
+	require.NoError(t, err)
+	stage, words := p.l.stages[0].mem, p.l.words
+	_, err = g.d.Capture(g.streams[0], func() error { return p.Close() })
+	require.ErrorContains(t, err, "is not freed")
+	require.NoError(t, g.d.Synchronize())
+	require.NoError(t, g.d.Check(stage))
+	require.NoError(t, g.d.Free(stage))
+	require.NoError(t, g.d.FreePinned(words))
+}
+
 // BenchmarkParts is a call of two ranks, each of which queues its own launches; on one GPU where there are not two.
 func BenchmarkParts(b *testing.B) {
 	g := newRigOn(b, several(b, 2, 2), 64<<20)
