@@ -184,12 +184,13 @@ func (s *slots) of(number uint32) (in, out unsafe.Pointer) {
 	return in, unsafe.Add(in, s.in)
 }
 
-// reserve sees to it that rounds have so much room, in bytes. Those before keep theirs. The proxy's lock is held.
+// reserve sees to it that rounds have so much room, in bytes. Those before keep theirs, for to free it may wait for the GPU; as it at least doubles,
+// all of them together have no more than the last. The proxy's lock is held.
 func (y *proxy) reserve(in, out int64) error {
 	if in <= y.slots.in && out <= y.slots.out && y.slots.free != nil {
 		return nil
 	}
-	more, err := y.newSlots(max(in, y.slots.in), max(out, y.slots.out))
+	more, err := y.newSlots(max(in, 2*y.slots.in), max(out, 2*y.slots.out))
 	if err != nil {
 		return fmt.Errorf("pinned memory for calls on %v: %w", y.device, err)
 	}

@@ -23,7 +23,7 @@ type trips struct {
 	served               uint32      // the last that the host began; of proxy.serve alone
 	begun                uint32      // eager ones; the proxy's lock is held
 	mu                   sync.Mutex
-	captured             []*round // by id
+	captured             [][]leg // by id: what the host does
 	graphs               atomic.Bool
 }
 
@@ -87,7 +87,7 @@ func (t *trips) come() *round {
 	if id >= uint32(len(t.captured)) {
 		return nil
 	}
-	return &round{kernel: true, id: id, legs: slices.Clone(t.captured[id].legs)}
+	return &round{kernel: true, id: id, legs: slices.Clone(t.captured[id])}
 }
 
 // begin gives a round that has come its number. Of proxy.serve alone.
@@ -95,6 +95,24 @@ func (t *trips) begin(r *round) *round {
 	t.served++
 	r.came, r.trip = true, t.served
 	return r
+}
+
+// idOf is the id of a captured trip. Those for which the host does the same share one: nobody says when a graph is destroyed, and to capture a call again
+// and again takes no more memory.
+func (t *trips) idOf(legs []leg) uint32 {
+	does := make([]leg, len(legs))
+	for i := range legs {
+		does[i].call = legs[i].call
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, l := range t.captured {
+		if slices.Equal(l, does) {
+			return uint32(id)
+		}
+	}
+	t.captured = append(t.captured, does)
+	return uint32(len(t.captured) - 1)
 }
 
 // travels reports whether the batch can be one trip.
@@ -126,10 +144,7 @@ func (b *batch) travel() error {
 		return nil
 	}
 	if b.captured {
-		t.mu.Lock()
-		r.id = uint32(len(t.captured))
-		t.captured = append(t.captured, r)
-		t.mu.Unlock()
+		r.id = t.idOf(r.legs)
 	} else {
 		t.begun++
 		r.id = t.begun | eager
