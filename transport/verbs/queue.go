@@ -248,7 +248,7 @@ func (q *queue) take(c *ibv.Completion) {
 	case c.Status != ibv.Success:
 		// The device's own words come first; what it flushes afterwards says nothing.
 		why := fmt.Errorf("%s: %w (vendor error %#x)", q, c.Status, c.Vendor)
-		if c.Status.Local() {
+		if c.Status.Local(c.ID&1 == 1) {
 			l.lose(q, l.own(why))
 		} else {
 			l.lose(q, isGone(why))

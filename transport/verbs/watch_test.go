@@ -173,14 +173,11 @@ func TestCompletionsCannotBeTaken(t *testing.T) {
 
 // TestBlame: what our own device says of itself blames us, what it says of the peer's or the way there does not.
 func TestBlame(t *testing.T) {
-	for status, own := range map[ibv.Status]bool{2: true, 4: true, 19: true, 21: true, ibv.RetryExceeded: false, ibv.RemoteAccess: false, ibv.RNRRetryExceeded: false} {
-		c, _ := twoDevices(t)
-		l := c.link
-		l.queues, l.live = l.queues[:1], 1
-		l.queues[0].take(&ibv.Completion{Status: status})
-		require.ErrorIs(t, l.failed, status)
-		require.Equal(t, own, errors.As(l.failed, new(*transport.OwnError)), "%v", status)
-		require.Equal(t, !own, errors.Is(l.failed, transport.ErrGone), "%v", status)
+	for status, own := range map[ibv.Status]bool{1: true, 2: true, 4: true, 19: true, 21: true, ibv.RetryExceeded: false, ibv.RemoteAccess: false, ibv.RNRRetryExceeded: false} {
+		blames(t, ibv.Completion{Status: status}, own)
+	}
+	for status, own := range map[ibv.Status]bool{1: false, 2: true, 8: false, 19: true} { // 8: the peer wrote where it may not
+		blames(t, ibv.Completion{ID: 1, Status: status}, own)
 	}
 	c, first := twoDevices(t)
 	l := c.link
@@ -190,4 +187,16 @@ func TestBlame(t *testing.T) {
 	require.ErrorIs(t, l.failed, syscall.ENOMEM)
 	require.NotErrorIs(t, l.failed, transport.ErrGone)
 	require.ErrorAs(t, l.failed, new(*transport.OwnError))
+}
+
+// blames demands that a connection whose only QP fails by c is lost by our own failure, or else by the peer's end.
+func blames(t *testing.T, c ibv.Completion, own bool) {
+	t.Helper()
+	conn, _ := twoDevices(t)
+	l := conn.link
+	l.queues, l.live = l.queues[:1], 1
+	l.queues[0].take(&c)
+	require.ErrorIs(t, l.failed, c.Status)
+	require.Equal(t, own, errors.As(l.failed, new(*transport.OwnError)), "%v", c.Status)
+	require.Equal(t, !own, errors.Is(l.failed, transport.ErrGone), "%v", c.Status)
 }
