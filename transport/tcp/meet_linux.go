@@ -127,11 +127,15 @@ func (e *endpoint) arrive(k transport.Key, h *hello, c *twin) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.meets[k]
+	why, over := e.past.Of(k)
+	if m != nil {
+		why, over = m.err, m.over
+	}
 	switch {
-	case m == nil || m.over && errors.Is(m.err, transport.ErrLeft): // closed since we said welcome
+	case errors.Is(why, transport.ErrLeft) || m == nil && why == nil: // closed since we said welcome
 		c.part()
 		return
-	case m.over || m.incoming[h.attempt] == nil || m.incoming[h.attempt].flows[h.flow] != nil:
+	case over || m.incoming[h.attempt] == nil || m.incoming[h.attempt].flows[h.flow] != nil:
 		c.Close()
 		return
 	}

@@ -286,6 +286,32 @@ func TestClosedOnTheWay(t *testing.T) {
 	require.EqualValues(t, kindBye, h.kind)
 }
 
+// TestFailedOnTheWay: nor is it told goodbye where the search failed meanwhile, whether or not our user has closed the connection since.
+func TestFailedOnTheWay(t *testing.T) {
+	for name, closes := range map[string]bool{"open": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			nobody := address{at: netip.MustParseAddrPort("127.0.0.1:1"), instance: 1}
+			b := openAt(t, Config{ConnectTimeout: 500 * time.Millisecond}, small)
+			socket, hello := introduced(t, b.(*endpoint))
+			_, err := socket.Write(hello)
+			require.NoError(t, err)
+			hear(t, socket, welcomeSize)
+			y, err := b.Conn(transport.Key{Self: 1, Peer: 0}, nobody.bytes())
+			require.NoError(t, err)
+			wait(t, "the failure", func() bool { _, err = y.Stream(0).Recv(1, transport.Buf{}); return err != nil }, b)
+			require.NotErrorIs(t, err, transport.ErrLeft)
+			if closes {
+				require.NoError(t, y.Close())
+				require.Empty(t, b.(*endpoint).meets)
+			}
+			_, err = socket.Write([]byte(commitMagic))
+			require.NoError(t, err)
+			_, err = socket.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF)
+		})
+	}
+}
+
 // TestGoodbyeOfAClosedSocket: the end of a search closes its sockets by their contexts, perhaps before one of them says goodbye.
 func TestGoodbyeOfAClosedSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
