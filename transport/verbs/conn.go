@@ -97,6 +97,11 @@ func (c *conn) takeUp() bool {
 	}
 	c.link.conn, c.used, c.park = c, c.e.tick, unparked
 	c.link.forsake()
+	for _, q := range c.link.queues {
+		if q.early != nil {
+			c.link.lose(q, q.early)
+		}
+	}
 	if c.link.live == 0 && c.link.failed == nil { // from the beginning
 		c.link.detour()
 	}

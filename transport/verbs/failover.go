@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -26,9 +27,14 @@ import (
 // A word may be lost with the QP that it went by. A wordBroken is said again then. So is one that was not answered yet when the peer tells
 // of a QP for the first time, by which the answer may have gone; a wordGone, which needs no answer, is not said again by itself.
 
-// lose notes that a queue has failed, which is the link's failure if there is no other.
+// lose notes that a queue has failed, which is the link's failure if there is no other. Of a link that no conn has taken up yet, which may still be in the
+// making, only that is noted.
 func (l *link) lose(q *queue, why error) {
-	if q.broken {
+	switch {
+	case q.broken:
+		return
+	case l.conn == nil:
+		q.early = cmp.Or(q.early, why)
 		return
 	}
 	if l.live == 1 && (!l.e.config.Fallback || l.socket == nil) {

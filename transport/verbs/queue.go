@@ -41,6 +41,7 @@ type queue struct {
 	first      *queue  // that was in its place then; nil: it is itself
 	probing    bool    // it may take another's place if what was sent by it arrives
 	failed     bool    // that it did not
+	early      error   // why it failed before a conn took the link up
 	broken     bool    // our QP is in ERR, and nothing more is posted to it
 	told       bool    // of which the peer knows
 	toldBy     *queue  // by which
@@ -240,7 +241,7 @@ func (q *queue) take(c *ibv.Completion) {
 	switch {
 	case l.failed != nil:
 	case c.Status != ibv.Success && q.broken:
-	case c.Status != ibv.Success && l.queues[q.index] != q:
+	case c.Status != ibv.Success && l.conn != nil && l.queues[q.index] != q:
 		q.failed = true
 		l.call()
 	case c.Status == ibv.Flushed && c.ID&1 == 1:

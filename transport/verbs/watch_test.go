@@ -111,6 +111,27 @@ func TestStubbornQP(t *testing.T) {
 	require.False(t, c.ready())
 }
 
+// TestFailureBeforeTheConn: the driver, which takes completions, leaves a link that may still be in the making as it is; what has failed it hears when
+// a conn takes the link up.
+func TestFailureBeforeTheConn(t *testing.T) {
+	c, first := twoDevices(t)
+	l := c.link
+	first.modify = nil
+	c.link, l.conn = nil, nil
+	q := l.queues[0]
+	q.take(&ibv.Completion{ID: q.requestID(1), Status: ibv.RetryExceeded})
+	require.Equal(t, 2, l.live)
+	require.False(t, q.broken)
+	require.Empty(t, first.states)
+	c.arrived.Store(l)
+	require.True(t, c.ready())
+	require.Equal(t, 1, l.live)
+	require.True(t, q.broken)
+	require.Equal(t, []ibv.State{ibv.Err}, first.states)
+	c.e.Progress()
+	require.True(t, q.told)
+}
+
 // TestBrokenByThePeer: that the last QP's other end has failed is the peer's end to who decides by errors.Is.
 func TestBrokenByThePeer(t *testing.T) {
 	l := replayLink(1).link
