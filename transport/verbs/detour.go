@@ -92,6 +92,18 @@ func (l *link) parted() bool {
 	return left == 0
 }
 
+// part tells a peer to whom the link may be there already that our user closed the connection before it was, or the endpoint, and that it is no death.
+func (l *link) part() {
+	var b []byte
+	for i := range l.lanes {
+		b = binary.BigEndian.AppendUint32(b, immediate(immBye, i, 0))
+		b = binary.BigEndian.AppendUint32(b, 0)
+	}
+	if l.socket != nil {
+		l.socket.Write(b) // it fails where the peer is gone
+	}
+}
+
 // flushDetour hands requests to the writer.
 func (q *queue) flushDetour() {
 	d, l := q.detour, q.link
@@ -121,7 +133,7 @@ func (q *queue) flushDetour() {
 	}
 }
 
-// watch waits for the end of the link's socket, on which nothing is said after the set-up but frames of a detour.
+// watch waits for the end of the link's socket, on which nothing is said after the set-up but frames of a detour, or goodbye by who never had the link.
 func (l *link) watch() {
 	err := l.frames()
 	end := errNoGoodbye
@@ -146,7 +158,8 @@ func (l *link) frames() error {
 			return err
 		}
 		imm, n := binary.BigEndian.Uint32(head[:]), binary.BigEndian.Uint32(head[4:])
-		if !l.e.config.Fallback || n > most || n > 0 && n < headerSize {
+		kind, _, _ := parseImmediate(imm)
+		if !l.e.config.Fallback && kind != immBye || kind == immBye && n > 0 || n > most || n > 0 && n < headerSize {
 			return fmt.Errorf("%w: a frame of %d bytes", transport.ErrCorrupt, n)
 		}
 		b := make([]byte, n)

@@ -21,7 +21,7 @@
 // A connection has as many QPs on each port as the end that wants more of them says, and as many ports as the end that has more; QP i is
 // on port i of either end, counted around. Pieces of messages go by turns over all of them, so that a message is striped over the ports.
 //
-// The TCP connection stays, silent: its end tells of a dead process at once, where the device would find out after its retries.
+// The TCP connection stays, silent, but that an end which was closed since it said welcome, or committed, says goodbye there: its end tells of a dead process at once, where the device would find out after its retries.
 //
 // # Slots
 //

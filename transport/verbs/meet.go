@@ -125,11 +125,14 @@ func (e *endpoint) admit(k transport.Key, h *hello) (verdict, string) {
 	return welcome, ""
 }
 
-// establish makes l the connection, or destroys it if there is one already.
+// establish makes l the connection, or destroys it if there is one already, or will be none.
 func (e *endpoint) establish(k transport.Key, l *link) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.meet(k)
+	if e.closed || errors.Is(m.err, transport.ErrLeft) { // since there was a welcome
+		l.part()
+	}
 	if e.closed || m.over {
 		return errors.Join(errLater, l.shut(), l.free())
 	}

@@ -4,13 +4,18 @@ package verbs
 
 import (
 	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/gccl-project/gccl/bootstrap/auth"
 	"github.com/gccl-project/gccl/transport"
+	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,6 +66,124 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 		require.Equal(t, noEntry, v)
 		require.Contains(t, reason, "4 connections are known already that nobody has asked for")
 		require.False(t, e.fail(channel(200+n), context.Canceled))
+	}
+}
+
+// deviceless is an endpoint whose device has failed, so that its connections go over TCP.
+func deviceless(t *testing.T) *endpoint {
+	c := small()
+	c.Fallback, c.Log = true, slog.New(slog.DiscardHandler)
+	c, err := c.validate()
+	require.NoError(t, err)
+	e := &endpoint{config: c, options: testOptions(), secret: []byte("secret"), epoll: -1, event: -1, meets: map[transport.Key]*meet{}, over: make(chan struct{}), budget: 100}
+	n := &nic{device: &ibv.Device{}, queues: map[uint32]*queue{}, port: ibv.Port{LinkLayer: ibv.Ethernet}, mtu: 5}
+	n.take = func([]ibv.Completion) (int, error) { return 0, nil }
+	n.fail(errors.New("there is none"))
+	e.nics, e.cache = []*nic{n}, newCache(nil, c)
+	e.pool, err = newPool(nil, 2*c.layout(e.options.Streams), c)
+	require.NoError(t, err)
+	e.address = address{link: ibv.Ethernet, ports: 1, qps: 1, instance: 5}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	require.NoError(t, e.listen())
+	gate := &auth.Gate{Secret: e.secret, Service: service}
+	e.wg.Go(func() { gate.Serve(e.listener, e.greet) })
+	t.Cleanup(func() {
+		e.nics = nil // nor is it here
+		require.NoError(t, e.Close())
+	})
+	return e
+}
+
+// TestClosedOnTheWay: a peer to which the connection is there, since it was welcome and has committed, or has heard the commit, learns that our user has
+// closed it meanwhile, or the endpoint: it must not look like a death. Where the connection failed, nothing is said.
+func TestClosedOnTheWay(t *testing.T) {
+	nobody := address{at: netip.MustParseAddrPort("127.0.0.1:1"), link: ibv.Ethernet, ports: 1, qps: 1, instance: 1}
+	vacant := goodRecord()
+	vacant.qpn = 0
+	// hears demands goodbyes, or none, and the end.
+	hears := func(t *testing.T, socket net.Conn, goodbye bool) {
+		t.Helper()
+		socket.SetDeadline(time.Now().Add(patience))
+		b, err := io.ReadAll(socket)
+		require.NoError(t, err)
+		if !goodbye {
+			require.Empty(t, b)
+			return
+		}
+		l := bare(testOptions().Streams)
+		ours, theirs := net.Pipe()
+		l.socket, l.e.event = ours, -1
+		go func() {
+			theirs.Write(b)
+			theirs.Close()
+		}()
+		require.ErrorIs(t, l.frames(), io.EOF)
+		l.e.work()
+		require.NoError(t, l.failed)
+		require.True(t, l.left())
+	}
+	for what, goodbye := range map[string]bool{"conn": true, "endpoint": true, "failure": false} {
+		t.Run("after its welcome, "+what, func(t *testing.T) {
+			e := deviceless(t)
+			y, err := e.Conn(transport.Key{Self: 1, Peer: 0}, nobody.bytes())
+			require.NoError(t, err)
+			socket, err := net.Dial("tcp", e.address.at.String())
+			require.NoError(t, err)
+			defer socket.Close()
+			require.NoError(t, auth.Client(socket, e.secret, service))
+			h := e.hello(transport.Key{Self: 0, Peer: 1})
+			h.kind, h.instance, h.queues, h.records = kindOffer, e.address.instance, 1, []record{vacant}
+			r, err := e.tell(socket, &h)
+			require.NoError(t, err)
+			require.Equal(t, welcome, r.verdict, r.reason)
+			switch what {
+			case "conn":
+				require.NoError(t, y.Close())
+			case "endpoint":
+				e.nics = nil // it is no device that could be closed
+				require.NoError(t, e.Close())
+			case "failure":
+				require.True(t, e.fail(y.(*conn).key, transport.ErrGone))
+			}
+			socket.Write([]byte(commitMagic))
+			hears(t, socket, goodbye)
+		})
+		t.Run("after its commit, "+what, func(t *testing.T) {
+			e := deviceless(t)
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer listener.Close()
+			there := nobody
+			there.at = listener.Addr().(*net.TCPAddr).AddrPort()
+			x, err := e.Conn(transport.Key{Self: 0, Peer: 1}, there.bytes())
+			require.NoError(t, err)
+			socket, err := listener.Accept()
+			require.NoError(t, err)
+			defer socket.Close()
+			require.NoError(t, auth.Server(socket, e.secret, service))
+			_, err = io.ReadFull(socket, make([]byte, helloSize+recordSize))
+			require.NoError(t, err)
+			e.mu.Lock()
+			answer(socket, reply{verdict: welcome, records: []record{vacant}})
+			_, err = io.ReadFull(socket, make([]byte, len(commitMagic)))
+			switch what {
+			case "conn":
+				e.end(e.meets[x.(*conn).key], errLeftBefore) // as Close does
+			case "endpoint":
+				e.closed = true // as Close does
+				e.cancel()
+				defer func() {
+					e.mu.Lock()
+					e.closed = false
+					e.mu.Unlock()
+				}()
+			case "failure":
+				e.end(e.meets[x.(*conn).key], transport.ErrGone)
+			}
+			e.mu.Unlock()
+			require.NoError(t, err)
+			hears(t, socket, goodbye)
+		})
 	}
 }
 

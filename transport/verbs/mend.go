@@ -130,6 +130,7 @@ func (e *endpoint) offerAgain(l *link, q *queue, k transport.Key, a address) (er
 		return err
 	}
 	defer socket.Close()
+	defer hurry(ctx, socket)()
 	r, err := e.tell(socket, &h)
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
@@ -118,9 +119,24 @@ func (e *endpoint) dial(ctx context.Context, a address) (net.Conn, error) {
 	return socket, nil
 }
 
+// hurry has whoever reads or writes the socket give up when ctx ends, which leaves it open for a goodbye. Once the returned function was called nobody
+// has to hurry.
+func hurry(ctx context.Context, socket net.Conn) (stop func()) {
+	hurried := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		socket.SetDeadline(time.Unix(1, 0))
+		close(hurried)
+	})
+	return sync.OnceFunc(func() {
+		if !unhook() {
+			<-hurried
+		}
+		socket.SetDeadline(time.Time{})
+	})
+}
+
 // tell says a hello and returns the answer.
 func (e *endpoint) tell(socket net.Conn, h *hello) (reply, error) {
-	socket.SetDeadline(time.Now().Add(agreeTimeout))
 	if _, err := socket.Write(h.bytes()); err != nil {
 		return reply{}, err
 	}
@@ -157,7 +173,8 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 			err = errors.Join(err, l.shut(), l.free())
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	socket.SetDeadline(time.Now().Add(agreeTimeout))
+	stop := hurry(ctx, socket)
 	defer stop()
 	h := e.hello(m.key)
 	h.instance = a.instance
@@ -192,10 +209,7 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 	if _, err := socket.Write([]byte(commitMagic)); err != nil {
 		return err
 	}
-	if !stop() {
-		return ctx.Err()
-	}
-	socket.SetDeadline(time.Time{})
+	stop()
 	l.socket = socket
 	ready := l
 	l = nil // establish owns it, and its socket
@@ -208,9 +222,9 @@ func (e *endpoint) attempt(ctx context.Context, m *meet, a address) (err error) 
 
 // greet is the other half of an attempt, for a peer that has proven the secret.
 func (e *endpoint) greet(socket net.Conn) {
-	stop := context.AfterFunc(e.ctx, func() { socket.Close() })
-	defer stop()
 	socket.SetDeadline(time.Now().Add(agreeTimeout))
+	stop := hurry(e.ctx, socket)
+	defer stop()
 	b := make([]byte, helloSize)
 	if _, err := io.ReadFull(socket, b); err != nil {
 		socket.Close()
@@ -241,20 +255,16 @@ func (e *endpoint) greet(socket net.Conn) {
 		return
 	}
 	l, r := e.consider(&h)
-	established := false
 	if answer(socket, r) && l != nil {
 		_, err = io.ReadFull(socket, b[:len(commitMagic)])
-		if err == nil && string(b[:len(commitMagic)]) == commitMagic && stop() {
-			socket.SetDeadline(time.Time{})
+		if err == nil && string(b[:len(commitMagic)]) == commitMagic || e.ctx.Err() != nil { // when the endpoint closes, the peer may just have committed
+			stop()
 			l.socket = socket
-			established = true
 			if err := e.establish(swapped(h.key), l); err != nil && !errors.Is(err, errLater) {
 				e.config.Log.Error("verbs: a connection", "error", err)
 			}
+			return
 		}
-	}
-	if established {
-		return
 	}
 	socket.Close()
 	if l != nil {
