@@ -49,7 +49,7 @@ func reach(ctx context.Context, own *Endpoint, a *address) (*peer, error) {
 
 // meet asks at the peer's door, at the path that it has there or, where the same file system is mounted elsewhere here, in our own directory.
 func meet(ctx context.Context, own *Endpoint, a *address) (handed, error) {
-	dir := filepath.Dir(own.door.path)
+	dir, ours, theirs, another := filepath.Dir(own.door.path), own.address.identity, a.identity, false
 	for _, path := range []string{a.path, filepath.Join(dir, filepath.Base(a.path))} {
 		h, err := knock(ctx, path)
 		switch {
@@ -58,6 +58,7 @@ func meet(ctx context.Context, own *Endpoint, a *address) (handed, error) {
 				return h, nil
 			}
 			h.close()
+			another = true
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, fs.ErrInvalid):
 		case errors.Is(err, unix.ECONNREFUSED):
 			return h, fmt.Errorf("nobody listens at %s any more: process %d is dead: %w", path, a.pid, transport.ErrGone)
@@ -67,7 +68,11 @@ func meet(ctx context.Context, own *Endpoint, a *address) (handed, error) {
 			return h, fmt.Errorf("ask process %d for its memory at %s: %w", a.pid, path, err)
 		}
 	}
-	return handed{-1, -1}, fmt.Errorf("no shared %s (nonce not found): device %s here, %s at the peer", dir, own.address.identity.ShmDevice, a.identity.ShmDevice)
+	if !another && ours.ShmDevice != "" && ours.ShmDevice == theirs.ShmDevice && ours.BootID == theirs.BootID {
+		return handed{-1, -1}, fmt.Errorf("process %d is not at %s any more (nonce not found), and device %s is the same here and there: "+
+			"it has closed its endpoint, or lets no more peers in; else it means another directory of that device", a.pid, a.path, ours.ShmDevice)
+	}
+	return handed{-1, -1}, fmt.Errorf("no shared %s (nonce not found): device %s here, %s at the peer", dir, ours.ShmDevice, theirs.ShmDevice)
 }
 
 // readHeader reads the part of the header that does not change.

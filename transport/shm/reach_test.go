@@ -257,6 +257,16 @@ func TestReachDead(t *testing.T) {
 	}
 }
 
+// TestReachClosed: the peer had closed its endpoint before we reached it.
+func TestReachClosed(t *testing.T) {
+	dir := segmentDir(t)
+	a, b := openIn(t, dir), openIn(t, dir)
+	require.NoError(t, b.Close())
+	err := a.Reach(t.Context(), b.Address())
+	require.ErrorContains(t, err, fmt.Sprintf("process %d is not at %s any more", os.Getpid(), b.Path()))
+	require.ErrorContains(t, err, "has closed its endpoint")
+}
+
 // TestPeerKilled: SIGKILL in the middle of traffic is ErrGone, naming the pid and
 // the rank, for those who wait to receive, to send, and for lent memory.
 func TestPeerKilled(t *testing.T) {
