@@ -252,7 +252,7 @@ func (s *session) ended(rank int) Status {
 }
 
 // unknownLast stands for the last collective of a rank that closed when nobody is there who could tell. What it sent may be on its way for
-// a while; then it counts as the last that this rank has completed.
+// a while; then this rank expects no more than the last that it has completed.
 const unknownLast = ^uint64(0)
 
 // settleLocked gives up waiting for what ranks sent before they closed, which may be on its way for a while: it is lost where their last words
@@ -266,16 +266,16 @@ func (s *session) settleLocked(own time.Duration) {
 	patience := s.vigil.limit + time.Duration(s.reach(true)-1)*s.vigil.every
 	for rank := range s.fate {
 		f := &s.fate[rank]
-		if f.status != Closed || f.last == g.completed {
+		if f.status != Closed || f.expected == g.completed {
 			continue
 		}
-		if f.last != unknownLast && (f.last < g.called || g.called == g.completed || own-g.since < patience) || own-f.at < patience {
+		if f.expected != unknownLast && (f.expected < g.called || g.called == g.completed || own-g.since < patience) || own-f.at < patience {
 			continue
 		}
-		if f.last != unknownLast {
+		if f.expected != unknownLast {
 			f.reason += fmt.Sprintf("; what it had sent before that did not arrive within %v", patience)
 		}
-		f.last = g.completed
+		f.expected = g.completed
 		s.changeLocked()
 	}
 }
@@ -289,7 +289,7 @@ func (s *session) rankClosed(rank int, w farewell, except *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := &s.fate[rank]; f.status == Closed && (w.last < f.last || w.said && !f.said) {
-		f.last = min(f.last, w.last)
+		f.last, f.expected = min(f.last, w.last), min(f.expected, w.last)
 		if w.said {
 			f.said, f.word = true, w.word
 		}
@@ -300,5 +300,5 @@ func (s *session) rankClosed(rank int, w farewell, except *link) {
 		return
 	}
 	s.floodLocked(closedFrame(rank, w), except)
-	s.enterFateLocked(rank, fate{status: Closed, by: rank, farewell: w, at: s.vigil.own(), reason: "it closed its session"})
+	s.enterFateLocked(rank, fate{status: Closed, by: rank, farewell: w, expected: w.last, at: s.vigil.own(), reason: "it closed its session"})
 }

@@ -153,7 +153,7 @@ func (s *session) collectiveErrorLocked(op string, seq uint64) error {
 		return err
 	}
 	for r, f := range s.fate {
-		if f.status == Closed && f.last < seq {
+		if f.status == Closed && f.expected < seq {
 			return s.peerErrorLocked(op, r)
 		}
 	}

@@ -173,6 +173,7 @@ type fate struct {
 	by       int           // who saw it
 	sure     bool          // if Dead: its connection ended, and not that it was only silent
 	farewell               // if Closed
+	expected uint64        // if Closed: last, or less where this rank has given up waiting for what is on its way; nobody is told
 	at       time.Duration // if Closed: when that became known, in the vigil's own time
 	private  bool          // if Dead: found by this rank while it heard of nobody, and nobody is told
 	reason   string        // as by said it
