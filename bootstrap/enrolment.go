@@ -78,7 +78,7 @@ func (e *enrolment) timedOut(ctx context.Context, last error) error {
 	m := &MissingError{World: e.World, Elapsed: time.Since(e.start), Err: last, cause: ctx.Err()}
 	m.Root = e.root
 	if e.seen != nil {
-		m.Joined, m.Missing, m.Left = e.seen.joined, e.seen.missing, e.seen.left
+		m.Joined, m.Missing, m.Left, m.others = e.seen.joined, e.seen.missing, e.seen.left, e.seen.others
 		if errors.Is(last, ctx.Err()) {
 			m.Err = nil // it says no more than that the time is over
 		}

@@ -30,7 +30,7 @@ type MissingError struct {
 	Left    []int // ranks that joined and went away again
 	Elapsed time.Duration
 	Err     error  // the last failure on the way to the root, or nil
-	others  string // whom the root turned away, where this rank serves it
+	others  string // whom the root turned away
 	cause   error  // the context's error
 }
 

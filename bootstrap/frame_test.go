@@ -59,7 +59,7 @@ func TestJoinWireRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, j, got)
 
-	p := progress{home: nobody, world: 9, joined: 5, missing: []int{1, 2, 3}, left: []int{4}}
+	p := progress{home: nobody, world: 9, joined: 5, missing: []int{1, 2, 3}, left: []int{4}, others: "; two of them"}
 	gotP, err := parseProgress(p.body())
 	require.NoError(t, err)
 	require.Equal(t, p, gotP)

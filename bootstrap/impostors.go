@@ -21,22 +21,25 @@ type impostors struct {
 // mostImpostors is how many hosts of theirs are remembered.
 const mostImpostors = 8
 
-func (i *impostors) add(e *auth.Error) {
+// add counts one, and reports whether it is the first of its host that text names.
+func (i *impostors) add(e *auth.Error) (news bool) {
 	if e.Kind != auth.WrongSecret {
-		return
+		return false
 	}
 	host, _, err := net.SplitHostPort(e.Peer)
 	if err != nil {
 		host = e.Peer
 	}
 	i.all++
-	if _, known := i.of[host]; !known && len(i.of) == mostImpostors {
-		return
+	_, known := i.of[host]
+	if !known && len(i.of) == mostImpostors {
+		return false
 	}
 	if i.of == nil {
 		i.of = map[string]int{}
 	}
 	i.of[host]++
+	return !known
 }
 
 // text says who they are, behind what an error says of missing ranks; "" if there were none.

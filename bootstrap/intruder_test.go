@@ -152,7 +152,7 @@ func TestOtherProtocolIsNamed(t *testing.T) {
 	refusal, err := parseRefusal(body, "")
 	require.NoError(t, err)
 	require.Equal(t, RefusedVersion, refusal.Code)
-	require.Contains(t, refusal.Text, "speaks bootstrap protocol 5, the root 4")
+	require.Contains(t, refusal.Text, "speaks bootstrap protocol 6, the root 5")
 	err = <-told
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 (from 127.0.0.1:")

@@ -126,7 +126,7 @@ func (r *Root) checkLocked(m, old *member) *RefusedError {
 }
 
 func (r *Root) progressLocked() progress {
-	p := progress{home: r.homeLocked(), world: r.world}
+	p := progress{home: r.homeLocked(), world: r.world, others: r.others.text()}
 	var gaveUp []int
 	for rank := range r.world {
 		late, left := r.left[rank]

@@ -264,7 +264,7 @@ func (r *Root) missing() *RefusedError {
 func (r *Root) turnedAway(e *auth.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.others.add(e)
+	r.news = r.others.add(e) || r.news
 }
 
 // impostors is what there is to say of them.

@@ -226,6 +226,34 @@ func TestUC19_WrongSecretsAreNamedToThoseThatWait(t *testing.T) {
 	})
 }
 
+// Whoever's time is over first names them, also where that is not the rank that serves the root; and whoever else gives up.
+func TestUC19_WrongSecretsAreNamedByWhoeverGivesUp(t *testing.T) {
+	inMemory(t, func(t *testing.T, n *bootstraptest.Net, id bootstrap.ID) {
+		const world, wrong = 5, 3
+		other, err := bootstrap.DeriveID(host(0)+":29500", "another secret")
+		require.NoError(t, err)
+		errs := make([]error, world)
+		each(world, func(r int) {
+			c := config(n, id, r, world)
+			c.Serve, c.Roots = true, []string{host(0) + ":29500"}
+			c.Timeout = time.Duration(30-5*r) * time.Second
+			if r == wrong {
+				c.ID = other
+				time.Sleep(time.Second)
+			}
+			_, errs[r] = bootstrap.Join(context.Background(), c)
+		})
+		for r, err := range errs {
+			if r == wrong {
+				require.ErrorIs(t, err, auth.ErrSecret)
+				continue
+			}
+			require.ErrorContains(t, err, "missing: 3", "rank %d", r)
+			require.ErrorContains(t, err, "proof of a wrong secret: 1 from 192.0.2.4", "rank %d", r)
+		}
+	})
+}
+
 // logSink collects log text.
 type logSink struct {
 	mu sync.Mutex

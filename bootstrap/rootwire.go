@@ -7,7 +7,7 @@ import (
 )
 
 // protocolVersion changes whenever a frame does. It is the first thing in a joinRequest, so that any release can read it.
-const protocolVersion = 4
+const protocolVersion = 5
 
 // The services that the handshakes are bound to.
 const (
@@ -92,19 +92,20 @@ type progress struct {
 	home          int // the rank in whose process the root is, or nobody
 	world, joined int
 	missing, left []int
+	others        string // whom the root turned away
 }
 
 func (p progress) body() []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(p.home))
 	b = binary.BigEndian.AppendUint32(b, uint32(p.world))
 	b = binary.BigEndian.AppendUint32(b, uint32(p.joined))
-	return appendRanks(appendRanks(b, p.missing), p.left)
+	return appendText(appendRanks(appendRanks(b, p.missing), p.left), p.others)
 }
 
 func parseProgress(body []byte) (progress, error) {
 	f := fields{b: body}
 	p := progress{home: int(int32(f.u32())), world: int(f.u32()), joined: int(f.u32())}
-	p.missing, p.left = f.ranks(), f.ranks()
+	p.missing, p.left, p.others = f.ranks(), f.ranks(), f.text()
 	if f.bad || len(f.b) > 0 {
 		return p, &protocolError{"a progress frame of the wrong length"}
 	}
