@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gccl-project/gccl/transport"
 	"github.com/gccl-project/gccl/transport/verbs/internal/ibv"
 )
 
@@ -102,6 +101,6 @@ func (q *queue) nudge() {
 
 // silence is the error of a silent queue.
 func (q *queue) silence() error {
-	return fmt.Errorf("%w: %s has neither done nor refused its last requests in %d looks a second apart, longer than its retries take: "+
-		"the device has lost them; the kernel's log and %s may say more", transport.ErrGone, q, q.stall.looks, "/sys/class/infiniband/"+q.nic.device.Name()+"/ports/*/hw_counters")
+	return q.link.own(fmt.Errorf("%s has neither done nor refused its last requests in %d looks a second apart, longer than its retries take: "+
+		"the device has lost them; the kernel's log and %s may say more", q, q.stall.looks, "/sys/class/infiniband/"+q.nic.device.Name()+"/ports/*/hw_counters"))
 }
