@@ -107,6 +107,9 @@ func (e *endpoint) start() error {
 	if e.nics, err = openPorts(e.config); err != nil {
 		return err
 	}
+	for _, n := range e.nics {
+		e.watchOver(n)
+	}
 	e.address.link, e.address.ports, e.address.qps = e.nics[0].port.LinkLayer, uint8(len(e.nics)), uint8(e.config.QPs)
 	if err := e.bindNear(); err != nil {
 		return err

@@ -31,6 +31,7 @@ type nic struct {
 	events    interface{ Close() error } // ends the watcher of the device
 	failure   atomic.Pointer[error]      // why the device is of no use any more, for good
 	take      func([]ibv.Completion) (int, error)
+	condemn   func(why error) // has the driver call fail
 
 	mu       sync.Mutex        // guards what follows
 	queues   map[uint32]*queue // nil: it is being destroyed

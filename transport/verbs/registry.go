@@ -59,9 +59,18 @@ func (n *nic) register(addr uintptr, bytes int, access ibv.Access) (registered, 
 	}
 	mr, err := n.pd.Register(addr, bytes, access)
 	if err != nil {
+		n.refused(err)
 		return unregistered{}, err
 	}
 	return mr, nil
+}
+
+// refused takes note of a registration that a device refused. One that others make up for is never made again: the device is not to be used any more with
+// what stands for it, whether or not it reports that it has failed.
+func (n *nic) refused(err error) {
+	if n.without(err) {
+		n.condemn(fmt.Errorf("register memory: %w", err))
+	}
 }
 
 // memoryAccess is what peers may do to memory that users register.

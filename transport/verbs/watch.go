@@ -59,22 +59,26 @@ func (e *endpoint) watchDevice(n *nic) error {
 	return nil
 }
 
+// watchOver lets whoever finds out that a device has failed tell the driver.
+func (e *endpoint) watchOver(n *nic) {
+	n.condemn = func(why error) {
+		e.post(func() error {
+			n.fail(why)
+			return nil
+		})
+	}
+}
+
 func (e *endpoint) note(n *nic, event ibv.Event, port int) {
 	switch event {
 	case ibv.EventPortErr, ibv.EventPortActive:
 		e.config.Log.Warn("verbs: port event", "device", n.device.Name(), "port", port, "event", event)
 	case ibv.EventDeviceFatal:
 		e.config.Log.Error("verbs: the device has failed", "device", n.device.Name())
-		e.post(func() error {
-			n.fail(errors.New("it reported a fatal error: the kernel's log may say more"))
-			return nil
-		})
+		n.condemn(errors.New("it reported a fatal error: the kernel's log may say more"))
 	case ibv.EventCQErr: // it was overrun, or the device cannot write to it any more: there is one
 		e.config.Log.Error("verbs: the device's completion queue has failed", "device", n.device.Name())
-		e.post(func() error {
-			n.fail(errors.New("it reported that its completion queue has failed: the kernel's log may say more"))
-			return nil
-		})
+		n.condemn(errors.New("it reported that its completion queue has failed: the kernel's log may say more"))
 	default:
 		e.config.Log.Info("verbs: device event", "device", n.device.Name(), "event", event)
 	}

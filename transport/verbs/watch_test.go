@@ -28,6 +28,7 @@ func twoDevices(t *testing.T) (*conn, *puppet) {
 		q := l.queues[i]
 		q.nic, q.qp = &nic{index: i, device: &ibv.Device{}, queues: map[uint32]*queue{}}, p
 		q.nic.enter(q)
+		e.watchOver(q.nic)
 	}
 	return c, first
 }
@@ -109,6 +110,36 @@ func TestStubbornQP(t *testing.T) {
 	require.ErrorIs(t, l.failed, syscall.EBUSY)
 	require.Zero(t, l.queues[1].posted, "nothing is said")
 	require.False(t, c.ready())
+}
+
+// TestRefusedRegistration: a device that refuses memory as one does that is gone is not used any more, for it has no key for that memory, and would be
+// given none; one that has no room is.
+func TestRefusedRegistration(t *testing.T) {
+	c, _ := twoDevices(t)
+	l, e := c.link, c.e
+	l.queues[0].nic.refused(syscall.ENOMEM)
+	e.Progress()
+	require.NoError(t, l.queues[0].nic.failed())
+	l.queues[0].nic.refused(syscall.EIO)
+	e.Progress()
+	require.ErrorIs(t, l.queues[0].nic.failed(), syscall.EIO)
+	require.Equal(t, []bool{true, false}, []bool{l.queues[0].broken, l.queues[1].broken})
+	require.NoError(t, l.failed)
+}
+
+// TestSilenceIsOurs: a device that tells nothing of what it was given, not even that its retries are over, is ours, and the peer has no part in that.
+func TestSilenceIsOurs(t *testing.T) {
+	c, _ := twoDevices(t)
+	l, e := c.link, c.e
+	l.queues, l.live, e.silence = l.queues[:1], 1, 3
+	l.queues[0].say(0, 0)
+	l.flush()
+	for range 5 {
+		e.look()
+	}
+	require.ErrorContains(t, l.failed, "neither done nor refused")
+	require.ErrorAs(t, l.failed, new(*transport.OwnError))
+	require.NotErrorIs(t, l.failed, transport.ErrGone)
 }
 
 // TestFailureBeforeTheConn: the driver, which takes completions, leaves a link that may still be in the making as it is; what has failed it hears when
