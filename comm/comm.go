@@ -46,7 +46,8 @@ type Comm struct {
 	recent  [remembered]entry
 	refused []entry // the first calls that came when the communicator had failed
 	splits  uint64
-	making  *making       // a communicator that Split or Shrink is about to make
+	making  *making       // a communicator that Split, Shrink or Grow is about to make
+	made    []uint64      // how many were begun, by rank that takes part; nil: none
 	pairs   map[int]*pair // of point-to-point, by peer
 	groups  uint64        // of messages that were looked at
 	self    selfQueue
@@ -138,7 +139,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 func newComm(id uint64, rank int, world []int, f *family, s bootstrap.Session) *Comm {
 	c := &Comm{id: id, rank: rank, world: world, log: f.logOf(id, rank, len(world)), lineup: f.lineupOf(world), model: f.model, family: f, session: s,
 		pairs: map[int]*pair{}, conns: map[transport.Key]transport.Conn{}, closing: make(chan struct{}), closed: make(chan struct{}),
-		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1)}}
+		health: health{broken: make(chan struct{}), judged: make(chan struct{}), look: make(chan struct{}, 1), makes: make(chan struct{}, 1)}}
 	if c.lineup.hosts == nil && f.within != nil {
 		c.model = *f.within
 	}

@@ -201,6 +201,9 @@ func convict(seq uint64, calls map[int]agreed) *cause {
 		c.ranks = append(c.ranks, r)
 		words = append(words, fmt.Sprintf("rank %d called %v", r, calls[r]))
 	}
-	c.text = fmt.Sprintf("%s, but ranks %v called %v (sequence %d)", strings.Join(words, ", "), most, right, seq)
+	c.text = fmt.Sprintf("%s, but ranks %v called %v", strings.Join(words, ", "), most, right)
+	if seq != 0 {
+		c.text += fmt.Sprintf(" (sequence %d)", seq)
+	}
 	return c
 }

@@ -207,3 +207,29 @@ func TestDeviceLinksUnlikeWays(t *testing.T) {
 		})
 	}
 }
+
+// TestDeviceCallMeetsSplit: ranks that queue a collective on GPU memory while others are in a Split are told so, however the call goes.
+func TestDeviceCallMeetsSplit(t *testing.T) {
+	const ranks, n = 2, 1000
+	for name, algorithm := range map[string]string{"links": "", "host memory": "ring"} {
+		t.Run(name, func(t *testing.T) {
+			w := linkedWorld(t, ranks)
+			w.fill(n, 1)
+			each(ranks, func(r int) {
+				var err error
+				if r == 0 {
+					_, err = w.comms[0].Split(context.Background(), 0, 0)
+				} else {
+					c := w.call(1, n)
+					c.Algorithm = algorithm
+					if err = w.comms[1].Do(context.Background(), c); err == nil {
+						err = w.wait(1)
+					}
+				}
+				if !accuses(err, comm.ErrMismatch, 1) || !strings.Contains(err.Error(), "ranks [0] called split") {
+					t.Errorf("rank %d: %v, want a mismatch that names rank 1", r, err)
+				}
+			})
+		})
+	}
+}

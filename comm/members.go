@@ -16,6 +16,7 @@ import (
 // is: whether c has failed, or fails meanwhile, or not all have heard of that yet. With exclude it is of all ranks but those, which do
 // not call, and c must be whole. Old ranks keep their order. It shares connections and memory with c, which is still to be closed. A rank
 // that the others have given up gets an error. Where c and communicators made from it fail together, shrink c: the others then know which.
+// Of ranks that are in something else what is said of Split holds.
 func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 	defer cancel()
@@ -40,6 +41,8 @@ func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
 		return nil, c.refusal("shrink", c.verdict())
 	}
 	members := slices.DeleteFunc(c.everybody(), func(r int) bool { return slices.Contains(exclude, r) })
+	m := c.begin(fmt.Sprintf("shrink without ranks %v", slices.Compact(slices.Sorted(slices.Values(exclude)))), members)
+	defer c.end(m)
 	return c.child(ctx, "shrink", members, id)
 }
 
@@ -48,9 +51,9 @@ func (c *Comm) regroup(ctx context.Context, whole bool, id uint64) (*Comm, error
 	if !whole {
 		_ = c.verdict() // all calls have returned, and the others know
 	}
-	done := c.begin("shrink", c.everybody())
+	m := c.begin(regrouping, c.everybody())
 	sub, alive, err := c.session.Regroup(ctx)
-	done()
+	c.end(m)
 	if err != nil {
 		return nil, c.unmade("shrink", whole, causeOf(err))
 	}
@@ -78,27 +81,6 @@ const shrunk = -2
 // alone stands for a colour in the id of a communicator of one rank.
 const alone = -3
 
-// making is a Split or Shrink under way, and who takes part.
-type making struct {
-	op      string
-	members []int
-}
-
-// begin says what is under way; the result ends it.
-func (c *Comm) begin(op string, members []int) (done func()) {
-	m := &making{op, members}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.making = m
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.making == m {
-			c.making = nil
-		}
-	}
-}
-
 // child makes a communicator of some of our ranks, in this order, of which we are one. When c breaks first, so does op. The id is for one
 // rank alone; several have their session's, on which they agree whatever they did before.
 func (c *Comm) child(ctx context.Context, op string, members []int, id uint64) (*Comm, error) {
@@ -106,10 +88,8 @@ func (c *Comm) child(ctx context.Context, op string, members []int, id uint64) (
 	var sub bootstrap.Session
 	if len(members) > 1 {
 		whole, stop := c.whileWhole(ctx)
-		done := c.begin(op, members)
 		var err error
 		sub, err = c.session.Sub(whole, members)
-		done()
 		stop()
 		if err != nil {
 			why := causeOf(err)
@@ -235,7 +215,8 @@ type invitation struct {
 
 // Grow makes a larger communicator of all ranks of c, which must all call it, and the new ones that join with the id of Invite,
 // which one rank has called before. Old ranks keep their numbers. The result is independent of c, which is still to be closed. When c
-// fails meanwhile, all of its ranks get an error; when new ranks don't come, c is as before.
+// fails meanwhile, all of its ranks get an error; when new ranks don't come, c is as before. Of ranks that are in something
+// else what is said of Split holds.
 func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
 	var mine []byte
 	inv := c.invitation.Swap(nil)
@@ -250,12 +231,12 @@ func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
 	if c.session != nil {
 		ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 		defer cancel()
-		done := c.begin("grow", c.everybody())
+		m := c.begin("grow", c.everybody())
 		var err error
-		all, err = c.session.AllGather(ctx, mine)
-		done()
+		all, err = c.gatherFor(ctx, m, mine)
+		c.end(m)
 		if err != nil {
-			return nil, c.unmade("grow", true, causeOf(err))
+			return nil, err
 		}
 	}
 	all = slices.DeleteFunc(all, func(b []byte) bool { return len(b) == 0 })

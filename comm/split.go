@@ -15,7 +15,8 @@ const NoColor = -1
 // Split makes communicators of the ranks with equal colour, ordered by key and, where keys are equal, by rank. All ranks
 // must call it, in the same order as other splits and collectives. The result shares connections and memory with c, but is
 // independent: it may outlive c, and aborting one does not abort the other. With NoColor the result is nil, without an
-// error. A colour below NoColor on any rank is an error on all.
+// error. A colour below NoColor on any rank is an error on all. While some ranks are in Split and others in a collective or a Shrink or Grow
+// instead, c fails on all with ErrMismatch.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if c.reason() != nil {
 		return nil, c.refusal("split", c.verdict())
@@ -27,19 +28,19 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	count := c.splits
 	c.mu.Unlock()
 
+	m := c.begin("split", c.everybody())
+	defer c.end(m)
 	colors, keys := []int{color}, []int{key}
 	if c.session != nil {
 		mine := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(color)), uint64(key))
-		done := c.begin("split", c.everybody())
-		all, err := c.session.AllGather(ctx, mine)
-		done()
+		all, err := c.gatherFor(ctx, m, mine)
 		if err != nil {
-			return nil, c.unmade("split", true, causeOf(err))
+			return nil, err
 		}
 		colors, keys = make([]int, len(all)), make([]int, len(all))
 		for r, b := range all {
 			if len(b) != 16 {
-				return nil, fmt.Errorf("comm %s: split: rank %d is not in a split: %w", c.name(), r, ErrMismatch)
+				return nil, c.unmade("split", true, &cause{ranks: []int{r}, text: fmt.Sprintf("rank %d says %x of its colour and key", r, b), from: -1})
 			}
 			colors[r], keys[r] = int(binary.LittleEndian.Uint64(b)), int(binary.LittleEndian.Uint64(b[8:]))
 		}
@@ -57,6 +58,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		return nil, nil
 	}
 	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
+	c.narrow(m, members)
 	return c.child(ctx, "split", members, childID(c.id, count, color))
 }
 

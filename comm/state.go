@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gccl-project/gccl/kernels"
 )
@@ -18,9 +19,14 @@ type agreed struct {
 	Algorithm string
 	Scaled    bool `json:",omitempty"` // Factor is set
 	Whole     int  `json:",omitempty"` // Count of the call on GPU memory that it is a piece of
+
+	Making string `json:",omitempty"` // instead of all that: the op of a making
 }
 
 func (a agreed) String() string {
+	if a.Making != "" {
+		return a.Making
+	}
 	c := Call{Kind: a.Kind, DType: a.DType, RedOp: a.RedOp, Count: a.Count, Root: a.Root, Factor: kernels.Factor{Set: a.Scaled}}
 	s := c.String()
 	if a.Whole != a.Count && a.Whole != 0 {
@@ -41,7 +47,7 @@ func (a agreed) with(lane, peer int) string {
 }
 
 func (p *prepared) agreed() agreed {
-	return agreed{p.kind, p.dtype, p.redop, p.count, p.root, p.algorithm, p.scaled, p.whole}
+	return agreed{p.kind, p.dtype, p.redop, p.count, p.root, p.algorithm, p.scaled, p.whole, ""}
 }
 
 // entry is a call that was begun, in a ring of the last ones.
@@ -70,6 +76,11 @@ type rankState struct {
 	Failed  string   // why the communicator failed there
 	Busy    []string // calls in flight on other communicators of the process, and where streams of GPUs stand
 	Process string
+
+	Made   uint64 // makings begun in which the rank that asks takes part, too
+	Making string // the op of the last of them, while it is under way
+	OnGPU  uint64 // collectives on GPU memory between processes that were called, but in graphs
+	Stands bool   // one of those waits for other ranks
 
 	Part *partState `json:",omitempty"` // if it is asked for, and there is one
 }
@@ -136,7 +147,21 @@ func (c *Comm) state(from int) rankState {
 			}
 		}
 	}
+	if from < len(c.made) {
+		s.Made = c.made[from]
+	}
+	if c.part != nil {
+		s.OnGPU, s.Stands = c.part.number, c.part.waits.Load() != nil
+	}
+	if c.proxy != nil {
+		k := c.proxy.host.stuck.Load()
+		s.OnGPU += c.proxy.collectives.Load()
+		s.Stands = s.Stands || k != nil && !c.proxy.host.over(k)
+	}
 	if m := c.making; m != nil {
+		if slices.Contains(m.members, from) {
+			s.Making = m.op
+		}
 		s.Busy = append(s.Busy, fmt.Sprintf("%s with ranks %v", m.op, m.members))
 		if len(s.Waits) == 0 {
 			for _, r := range m.members {

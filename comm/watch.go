@@ -42,6 +42,7 @@ type health struct {
 	stuck    atomic.Pointer[stuck] // the call that was last seen to stand still
 	departed atomic.Int64          // when a rank was last found to have closed, in ns since 1970
 	look     chan struct{}         // one token: stuck is worth looking into
+	makes    chan struct{}         // … making is
 	found    struct {              // by the watcher, when it last looked
 		seq     uint64
 		call    agreed
@@ -106,6 +107,8 @@ func (c *Comm) watch() {
 			c.fail(death)
 		case <-c.look:
 			c.investigate()
+		case <-c.makes:
+			c.compareMaking()
 		case <-c.found.again:
 			c.found.again = nil
 			c.investigate()
@@ -363,23 +366,35 @@ func (c *Comm) findOut(k stuck) finding {
 // comes to the same verdict. For ranks that have not called yet it waits a little, unless their votes do not matter. Where
 // nobody else says what it called, the finding stands that it was asked about.
 func (c *Comm) jury(seq uint64, otherwise *cause) *cause {
+	calls := map[int]agreed{}
+	vote := func(_ int, s *rankState) (agreed, bool) {
+		theirs := s.find(seq)
+		if theirs == nil {
+			return agreed{}, false
+		}
+		return theirs.Call, true
+	}
+	own := c.state(c.rank)
+	if mine, ok := vote(c.rank, &own); ok {
+		calls[c.rank] = mine
+	}
+	return c.juryOn(seq, calls, vote, otherwise)
+}
+
+// juryOn is jury of what vote finds in a rank's state; some of the votes are known.
+func (c *Comm) juryOn(seq uint64, calls map[int]agreed, vote func(r int, s *rankState) (agreed, bool), otherwise *cause) *cause {
 	var others []int
 	for r := range c.Size() {
-		if r != c.rank {
+		if _, known := calls[r]; !known && r != c.rank {
 			others = append(others, r)
 		}
-	}
-	calls := map[int]agreed{}
-	own := c.state(c.rank)
-	if mine := own.find(seq); mine != nil {
-		calls[c.rank] = mine.Call
 	}
 	votes := map[agreed]int{}
 	for began := time.Now(); ; time.Sleep(juryEvery) {
 		for r, t := range c.askAll(others) {
 			if t.state != nil {
-				if theirs := t.state.find(seq); theirs != nil {
-					calls[r] = theirs.Call
+				if theirs, ok := vote(r, t.state); ok {
+					calls[r] = theirs
 				}
 			}
 		}
