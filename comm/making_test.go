@@ -1,6 +1,7 @@
 package comm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,4 +151,52 @@ func TestMakingWaitsForLateRanks(t *testing.T) {
 			time.Sleep(time.Second) // goroutines that looked after what was started
 		})
 	}
+}
+
+// What begins with a context that has ended is an error of that rank alone, which changes nothing: not an operation that others wait in.
+func TestMakingWithAContextThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts(t, 3)
+		why := errors.New("no more of this")
+		over, cancel := context.WithCancelCause(background)
+		cancel(why)
+		for name, op := range map[string]func(c *comm.Comm, ctx context.Context) (*comm.Comm, error){
+			"split":       func(c *comm.Comm, ctx context.Context) (*comm.Comm, error) { return c.Split(ctx, 0, 0) },
+			"shrink":      func(c *comm.Comm, ctx context.Context) (*comm.Comm, error) { return c.Shrink(ctx) },
+			"shrink by 2": func(c *comm.Comm, ctx context.Context) (*comm.Comm, error) { return c.Shrink(ctx, 2) },
+			"grow":        func(c *comm.Comm, ctx context.Context) (*comm.Comm, error) { return c.Grow(ctx) },
+		} {
+			_, err := op(h.comms[1], over)
+			require.ErrorIs(t, err, why, name)
+			require.NotErrorIs(t, err, comm.ErrAborted, name)
+			require.NoError(t, h.comms[1].Err(), name)
+		}
+		id, err := h.comms[0].Invite(background, 1)
+		require.NoError(t, err)
+		_, err = h.comms[0].Grow(over) // keeps the invitation
+		require.ErrorIs(t, err, why)
+		each(4, func(r int) {
+			if r == 3 {
+				c, err := comm.New(background, h.config(3, 4, id))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Close()
+				return
+			}
+			for _, op := range []func() (*comm.Comm, error){
+				func() (*comm.Comm, error) { return h.comms[r].Split(background, 0, 0) },
+				func() (*comm.Comm, error) { return h.comms[r].Grow(background) },
+				func() (*comm.Comm, error) { return h.comms[r].Shrink(background) },
+			} {
+				made, err := op()
+				if err != nil {
+					t.Errorf("rank %d: %v", r, err)
+					return
+				}
+				made.Close()
+			}
+		})
+	})
 }

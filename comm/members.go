@@ -16,8 +16,11 @@ import (
 // is: whether c has failed, or fails meanwhile, or not all have heard of that yet. With exclude it is of all ranks but those, which do
 // not call, and c must be whole. Old ranks keep their order. It shares connections and memory with c, which is still to be closed. A rank
 // that the others have given up gets an error. Where c and communicators made from it fail together, shrink c: the others then know which.
-// Of ranks that are in something else what is said of Split holds.
+// Of a ctx that has ended before, and of ranks that are in something else, what is said of Split holds.
 func (c *Comm) Shrink(ctx context.Context, exclude ...int) (*Comm, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.family.cfg.InitTimeout)
 	defer cancel()
 	c.mu.Lock()
@@ -215,9 +218,12 @@ type invitation struct {
 
 // Grow makes a larger communicator of all ranks of c, which must all call it, and the new ones that join with the id of Invite,
 // which one rank has called before. Old ranks keep their numbers. The result is independent of c, which is still to be closed. When c
-// fails meanwhile, all of its ranks get an error; when new ranks don't come, c is as before. Of ranks that are in something
-// else what is said of Split holds.
+// fails meanwhile, all of its ranks get an error; when new ranks don't come, c is as before. Of a ctx that has ended before, and of ranks that
+// are in something else, what is said of Split holds.
 func (c *Comm) Grow(ctx context.Context) (*Comm, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	var mine []byte
 	inv := c.invitation.Swap(nil)
 	if inv != nil {

@@ -16,8 +16,11 @@ const NoColor = -1
 // must call it, in the same order as other splits and collectives. The result shares connections and memory with c, but is
 // independent: it may outlive c, and aborting one does not abort the other. With NoColor the result is nil, without an
 // error. A colour below NoColor on any rank is an error on all. While some ranks are in Split and others in a collective or a Shrink or Grow
-// instead, c fails on all with ErrMismatch.
+// instead, c fails on all with ErrMismatch. When ctx ends during the call c fails, too; a ctx that has ended before is an error that changes nothing.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if c.reason() != nil {
 		return nil, c.refusal("split", c.verdict())
 	}
