@@ -97,30 +97,30 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	}
 	session, cfg, at, err := join(ctx, cfg, env)
 	if err != nil {
-		return nil, initError(cfg, cfg.ID.Hash(), start, err)
+		return nil, initError(cfg, "", start, err)
 	}
 	if session == nil {
 		f := &family{cfg: cfg, id: cfg.ID.Hash(), log: logger(cfg.Logger, cfg.ID.Hash(), 0, 1), driver: cfg.Driver, routes: make([]route, 1), refs: 1}
 		if !cfg.Device.IsHost() {
 			if f.device, err = openGPU(cfg.Device); err != nil {
-				return nil, initError(cfg, cfg.ID.Hash(), start, err)
+				return nil, initError(cfg, nameOf(cfg.ID.Hash()), start, err)
 			}
 		}
 		if cfg.TopologyDump != "" {
 			if _, err := f.look(); err != nil {
-				return nil, initError(cfg, cfg.ID.Hash(), start, errors.Join(err, f.close()))
+				return nil, initError(cfg, nameOf(cfg.ID.Hash()), start, errors.Join(err, f.close()))
 			}
 		}
 		c := newComm(f.id, 0, []int{0}, f, nil)
 		if err := c.joinGPU(ctx); err != nil {
-			return nil, initError(cfg, cfg.ID.Hash(), start, errors.Join(err, c.Close()))
+			return nil, initError(cfg, nameOf(cfg.ID.Hash()), start, errors.Join(err, c.Close()))
 		}
 		return c, nil
 	}
 	f, err := newFamily(ctx, cfg, session, at)
 	if err != nil {
 		session.Abort(wire{causeOf(err)})
-		return nil, initError(cfg, session.ID(), start, errors.Join(err, session.Close()))
+		return nil, initError(cfg, nameOf(session.ID()), start, errors.Join(err, session.Close()))
 	}
 	world := make([]int, session.Size())
 	for r := range world {
@@ -129,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Comm, error) {
 	c := newComm(session.ID(), session.Rank(), world, f, session)
 	if err := c.joinGPU(ctx); err != nil {
 		c.Abort(err)
-		return nil, initError(cfg, c.id, start, errors.Join(err, c.Close()))
+		return nil, initError(cfg, c.name(), start, errors.Join(err, c.Close()))
 	}
 	c.log.Debug("communicator ready", "paths", c.pathSummary(), "orders", c.lineup.orders)
 	return c, nil

@@ -29,7 +29,7 @@ var (
 
 // Error is what befell a call. It wraps its cause, and ErrAborted if the communicator can not be used any more.
 type Error struct {
-	Comm    string        // the communicator: its id
+	Comm    string        // the communicator: its id; none of one whose ranks have not met, which has no id yet
 	Rank    int           // ours
 	Op      string        // "init", "split", "shrink", "grow", or "failed" of Comm.Err: then there is no Call
 	Call    Call          // what was asked for
@@ -42,7 +42,11 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "comm %s: rank %d: ", e.Comm, e.Rank)
+	b.WriteString("comm")
+	if e.Comm != "" {
+		b.WriteString(" " + e.Comm)
+	}
+	fmt.Fprintf(&b, ": rank %d: ", e.Rank)
 	if e.Op != "" {
 		b.WriteString(e.Op)
 	} else {
@@ -69,7 +73,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // initError is the error of a communicator that did not come to be.
-func initError(cfg Config, id uint64, start time.Time, err error) error {
+func initError(cfg Config, name string, start time.Time, err error) error {
 	c := causeOf(err)
 	if e := classes[c.class]; e != nil && !errors.Is(err, e) {
 		err = fmt.Errorf("%w: %w", err, e)
@@ -77,7 +81,7 @@ func initError(cfg Config, id uint64, start time.Time, err error) error {
 	if c.class != "" && c.class != "configuration" || c.from >= 0 || len(c.ranks) > 0 {
 		err = &aborted{err} // it is not about our own configuration or machine
 	}
-	return &Error{Comm: nameOf(id), Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
+	return &Error{Comm: name, Rank: cfg.Rank, Op: "init", Ranks: culprits(err), Elapsed: time.Since(start), Err: err}
 }
 
 // aborted is an error that is ErrAborted, too.

@@ -41,6 +41,9 @@ func TestUC06_MissingAtInit(t *testing.T) {
 		if !errors.Is(err, comm.ErrTimeout) || !errors.Is(err, comm.ErrAborted) || !errors.As(err, &e) || e.Op != "init" || e.Rank != r || !slices.Equal(e.Ranks, []int{2}) || e.Elapsed < limit {
 			t.Errorf("rank %d: %v (%+v), want a timeout of init that blames rank 2", r, err, e)
 		}
+		if err != nil && (e.Comm != "" || !strings.HasPrefix(err.Error(), fmt.Sprintf("comm: rank %d: init, ", r))) {
+			t.Errorf("rank %d: %v, want no id, for there was nothing yet that had one", r, err)
+		}
 		if took < limit || took > limit+3*time.Second {
 			t.Errorf("rank %d: %v, want the error after %v to %v", r, took, limit, limit+3*time.Second)
 		}

@@ -122,6 +122,9 @@ func TestErrorOfNewHasTheNameOfTheLines(t *testing.T) {
 		_, err := comm.New(t.Context(), comm.Config{Rank: r, Size: n, ID: root.ID(), Transport: "tcp", Topology: "/nonexistent", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		var e *comm.Error
 		if errors.As(err, &e) && strings.Contains(err.Error(), "did not all meet") { // it was in Join still when the other gave up
+			if e.Comm != "" {
+				t.Errorf("rank %d: %v, want no id of what did not come to be", r, err)
+			}
 			return
 		}
 		if e == nil || !strings.Contains(log.lines()[0], " comm="+e.Comm+" ") {
