@@ -86,6 +86,36 @@ func TestDeviceLinksMessagesLeft(t *testing.T) {
 	})
 }
 
+// TestDeviceLinksMessagesPassed: of a message that waits for room, the part of the GPU that says how far it is may have found some and be through, as the
+// receiver tells of what it took in rounds: who does not receive is named all the same.
+func TestDeviceLinksMessagesPassed(t *testing.T) {
+	const group = 240 // float32 of one line
+	w := linkedWorld(t, 2)
+	w.fill(group*256*10, 1)
+	each(2, func(r int) {
+		ctx := context.Background()
+		way := func(n int) comm.Call {
+			if r == 0 {
+				return w.message(0, comm.KindSend, 1, w.src[0], n)
+			}
+			return w.message(1, comm.KindRecv, 0, w.dst[1], n)
+		}
+		var err error
+		for range 7 {
+			err = errors.Join(err, w.comms[r].Do(ctx, way(group*256)))
+		}
+		if err = errors.Join(err, w.comms[r].Do(ctx, way(group)), w.wait(r)); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if r == 1 {
+			return
+		}
+		if err := errors.Join(w.comms[0].Do(ctx, way(group*256*10)), w.wait(0)); !accuses(err, comm.ErrTimeout, 1) || !strings.Contains(err.Error(), "recv number 9") {
+			t.Errorf("%v, want a time-out that names rank 1's ninth receive", err)
+		}
+	})
+}
+
 // TestDeviceLinksMessagesAnyStream: messages of one Group on several streams, among them replays of a graph, while collectives of the communicator wait on another one.
 func TestDeviceLinksMessagesAnyStream(t *testing.T) {
 	const ranks, n = 2, 300000

@@ -33,6 +33,7 @@ func (s *postState) find(k uint32) (a agreed, known bool) {
 // A postWatch looks after messages that our GPU has begun and is not through with.
 type postWatch struct {
 	c      *Comm
+	pulses pulses
 	seen   [2][]cuda.MessageReport
 	since  time.Time // when they were first seen so; zero: none stands
 	look   time.Time // when it is worth a look again
@@ -52,27 +53,30 @@ func (w *postWatch) tick(now time.Time) {
 		c.fail(fmt.Errorf("messages that are queued on %v: %w", c.family.device, err))
 		return
 	}
-	to, from, err := c.part.Messages()
+	reports, err := w.reports(now)
 	if errors.Is(err, gpu.ErrClosed) {
 		return
 	}
 	var list []standing
-	for lane, reports := range [2][]cuda.MessageReport{sending: to, receiving: from} {
-		for r, m := range reports {
-			if m.Begun != m.Over {
+	for lane := range reports {
+		for r, m := range reports[lane] {
+			if number := m.Over + 1; m.Begun != m.Over || w.pulses.beats(lane, r, now) {
+				if m.Begun == m.Over {
+					number = m.Over // a part of the GPU is through with it, another is not
+				}
 				s := stateOf(m)
-				call, _ := s.find(m.Over + 1)
-				list = append(list, standing{r, lane, m.Over + 1, call})
+				call, _ := s.find(number)
+				list = append(list, standing{r, lane, number, call})
 			}
 		}
 	}
 	if len(list) == 0 {
-		*w = postWatch{c: c}
+		*w = postWatch{c: c, pulses: w.pulses}
 		c.part.posts.Store(nil)
 		return
 	}
-	if seen := [2][]cuda.MessageReport{to, from}; w.since.IsZero() || !slices.Equal(seen[0], w.seen[0]) || !slices.Equal(seen[1], w.seen[1]) {
-		*w = postWatch{c: c, seen: seen, since: now, look: now.Add(firstLook)}
+	if w.since.IsZero() || !w.saw(reports) {
+		*w = postWatch{c: c, pulses: w.pulses, seen: reports, since: now, look: now.Add(firstLook)}
 		c.part.posts.Store(nil)
 		return
 	}
@@ -87,13 +91,58 @@ func (w *postWatch) tick(now time.Time) {
 			w.look = now.Add(v.after - waited)
 			return
 		}
-		if to, from, err := c.part.Messages(); err == nil && slices.Equal(to, w.seen[0]) && slices.Equal(from, w.seen[1]) { // what came meanwhile counts
+		if reports, err := w.reports(now); err == nil && w.saw(reports) { // what came meanwhile counts
 			c.fail(v.final)
 		}
 		return
 	}
 	c.part.posts.Store(&v.ranks)
 	v.press(c, list[0].name, waited, now, &w.warned)
+}
+
+// reports is what the GPU says, by lane and rank, without what is always something else.
+func (w *postWatch) reports(now time.Time) (all [2][]cuda.MessageReport, err error) {
+	if all[sending], all[receiving], err = w.c.part.Messages(); err != nil {
+		return all, err
+	}
+	for lane := range all {
+		w.pulses.take(lane, all[lane], now)
+		for r := range all[lane] {
+			all[lane][r].Waits = 0
+		}
+	}
+	return all, nil
+}
+
+// saw reports whether the GPU has said nothing new.
+func (w *postWatch) saw(reports [2][]cuda.MessageReport) bool {
+	return slices.Equal(reports[sending], w.seen[sending]) && slices.Equal(reports[receiving], w.seen[receiving])
+}
+
+// pulses are when the GPU's Waits last changed, by lane and rank.
+type pulses [2][]pulse
+
+type pulse struct {
+	word uint32
+	at   time.Time
+}
+
+// pulseMost is how long after it changed it is taken to change again: far longer than it takes a GPU.
+const pulseMost = 500 * time.Millisecond
+
+func (p *pulses) take(lane int, reports []cuda.MessageReport, now time.Time) {
+	for r, m := range reports {
+		if r == len(p[lane]) {
+			p[lane] = append(p[lane], pulse{word: m.Waits})
+		}
+		if x := &p[lane][r]; x.word != m.Waits {
+			x.word, x.at = m.Waits, now
+		}
+	}
+}
+
+func (p *pulses) beats(lane, rank int, now time.Time) bool {
+	return now.Sub(p[lane][rank].at) < pulseMost
 }
 
 // name says which message it is.

@@ -139,6 +139,7 @@ func (p *Part) Messages() (to, from []cuda.MessageReport, err error) {
 		m.Over = atomic.LoadUint32(&at.Over) // what is over was begun, so it is read first
 		m.Begun = atomic.LoadUint32(&at.Begun)
 		m.Moved = atomic.LoadUint32(&at.Moved)
+		m.Waits = atomic.LoadUint32(&at.Waits)
 		for i := range at.What {
 			m.What[i] = atomic.LoadUint64(&at.What[i])
 		}

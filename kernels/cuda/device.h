@@ -16,8 +16,11 @@ DEVICE u64 lane_threads() { return (u64)blocks() * threads(); }
 struct Spin {
 	u64 abort;
 	u32 turns;
+	u64 waits; // where the host is told at each look that it goes on, or 0
 };
 DEVICE bool give_up(Spin &s) {
 	turn();
-	return ++s.turns % LOOK_TURNS == 0 && s.abort && load_relaxed(s.abort) != 0;
+	if (++s.turns % LOOK_TURNS != 0) return false;
+	if (s.waits) store_relaxed(s.waits, s.turns);
+	return s.abort && load_relaxed(s.abort) != 0;
 }

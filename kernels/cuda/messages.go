@@ -107,7 +107,7 @@ func (x *Messages) key(key []byte) []byte {
 type MessageReport struct {
 	Begun, Over uint32
 	Moved       uint32 // something else now and then while a message goes on
-	_           uint32
+	Waits       uint32 // something else every millisecond or two while any part of the GPU waits, also for messages that are over as far as it says
 	What        [messagesTold]uint64
 }
 

@@ -131,7 +131,7 @@ DEVICE void messages(const Messages &a) {
 	const u64 report = a.report + (d.takes * MAX_SITES + d.site) * sizeof(Report);
 	const bool tells = warp == d.warp && lane == 0; // there is a first line of all messages
 	const u64 moved = tells ? report + MOVED_AT : 0;
-	Spin spin{a.abort, 0};
+	Spin spin{a.abort, 0, report + WAITS_AT};
 	bool there = true;
 	ROLLED
 	for (u32 i = 0; i < d.messages && there; i++) {

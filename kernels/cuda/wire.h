@@ -108,14 +108,16 @@ enum {
 	NUMBER_AT = ACKED_AT + MAX_SITES * MESSAGE_LINES * 4,     // [2][MAX_SITES]: messages to it, and from it, that are over, ours
 	RINGS_AT = 64 << 10,                                      // of all others, in their order
 
-	// A report on a direction, for the host: messages begun, messages over, something else now and then while one goes on, and what the last ones are.
+	// A report on a direction, for the host: messages begun, and over, as its first warp is; something else now and then while one goes on, and while
+	// any warp waits; and what the last ones are.
 	OVER_AT = 4,
 	MOVED_AT = 8,
+	WAITS_AT = 12,
 	WHAT_AT = 16,
 };
 static_assert(NUMBER_AT + 2 * (int)MAX_SITES * 4 <= RINGS_AT);
 struct Report {
-	u32 begun, over, moved, unused;
+	u32 begun, over, moved, waits;
 	u64 what[MESSAGES_TOLD];
 };
 
