@@ -32,6 +32,7 @@
 //   - The death of the peer is an error wrapping ErrGone on every stream that
 //     waits for it.
 //   - What our own end lacks, memory or descriptors, is an OwnError, and no ErrGone.
+//   - After Endpoint.Leave nothing of that communicator's is left at either end, once what was sent has been read or its reader has left, too.
 //   - After Endpoint.Close no goroutine, descriptor, mapping or file is left, and
 //     no peer can touch our memory.
 //
@@ -112,6 +113,10 @@ type Endpoint interface {
 	// Progress moves what streams have accepted but not yet handed over (half
 	// written sockets, batched doorbells), and reports whether anything moved.
 	Progress() bool
+	// Leave says that our user has closed all conns of that communicator and asks for no more. What peers have connected for it, or will, is
+	// closed and forgotten, and they get ErrLeft, as from a conn that was opened and closed; what conns that we have closed had sent is still
+	// there for them to read. It does not block. Again, of one that there never was, and after Close it is in order.
+	Leave(comm uint64)
 	// Stats may be called by anyone.
 	Stats() Stats
 	// Close breaks all conns and frees everything. Idempotent; may be called by

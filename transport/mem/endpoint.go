@@ -18,6 +18,7 @@ type endpoint struct {
 	id      uint64
 	options transport.Options
 	conns   map[transport.Key]*conn // guarded by network.mu
+	past    transport.Past          // guarded by network.mu: communicators
 	closed  atomic.Bool
 	timers  sync.WaitGroup // delayed messages of ours whose timer may still run
 	backlog atomic.Int64   // messages that wait for credit
@@ -58,6 +59,9 @@ func (e *endpoint) Conn(k transport.Key, address []byte) (transport.Conn, error)
 	if c := e.conns[k]; c != nil {
 		return c, nil
 	}
+	if e.past.Left(k.Comm) {
+		return nil, &transport.PeerError{Transport: Name, Key: k, Peer: peerName(k, id), Op: "connect", Err: fmt.Errorf("we have left the communicator: %w", transport.ErrClosed)}
+	}
 	peer := n.open[id]
 	if peer != nil {
 		if err := agree(e.options, peer.options); err != nil {
@@ -71,8 +75,8 @@ func (e *endpoint) Conn(k transport.Key, address []byte) (transport.Conn, error)
 	for i := range c.streams {
 		c.streams[i] = stream{conn: c, index: i, out: &c.link.queues[c.side][i], in: &c.link.queues[1-c.side][i]}
 	}
-	if peer == nil {
-		c.link.close(1-c.side, nil)
+	if peer == nil || peer.past.Left(k.Comm) {
+		c.link.close(1-c.side, peer)
 	}
 	e.conns[k] = c
 	e.open.Add(1)
@@ -111,6 +115,34 @@ func (e *endpoint) Stats() transport.Stats {
 		Conns:            int(e.open.Load()),
 		Memory:           e.memory.Load(),
 		Allocated:        e.arena.bytes(),
+	}
+}
+
+// leftMost bounds the communicators left that are remembered.
+const leftMost = 1 << 16
+
+// Leave closes our ends of the links that only the peer has asked for.
+func (e *endpoint) Leave(comm uint64) {
+	n := e.network
+	n.mu.Lock()
+	if e.closed.Load() {
+		n.mu.Unlock()
+		return
+	}
+	e.past.Leave(comm, leftMost)
+	var wake []*endpoint
+	for k, l := range n.links {
+		for side, id := range k.ids {
+			if k.comm == comm && id == e.id && !l.asked[side].Load() {
+				l.close(side, e)
+				n.forgetLocked(l)
+				wake = append(wake, n.open[k.ids[1-side]])
+			}
+		}
+	}
+	n.mu.Unlock()
+	for _, peer := range wake {
+		peer.wake()
 	}
 }
 

@@ -38,3 +38,26 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftLinks: nothing stays in the network of a communicator that one end has left and the other closed.
+func TestLeftLinks(t *testing.T) {
+	var n Network
+	o := transport.Options{Streams: 1, MaxMessage: 1 << 10}
+	a, err := n.Open(o)
+	require.NoError(t, err)
+	b, err := n.Open(o)
+	require.NoError(t, err)
+	for comm := range uint64(4) {
+		if comm%2 == 0 {
+			b.Leave(comm)
+		}
+		c, err := a.Conn(transport.Key{Comm: comm, Self: int32(comm / 2), Peer: int32(1 - comm/2)}, b.Address())
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		b.Leave(comm)
+		_, links := n.Len()
+		require.Zero(t, links)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}

@@ -190,14 +190,15 @@ func (c *conn) look() bool {
 func (c *conn) refresh() bool {
 	h := c.p.header()
 	c.gen = atomic.LoadUint64(&h.gen)
-	shut := atomic.LoadUint32(&h.shut) != 0 // before looking for what it sent
+	shut := atomic.LoadUint32(&h.shut) != 0 // before looking for what it sent, as left
+	left := c.remote == nil && c.p.left(c.key.Comm)
 	news := false
 	if c.remote == nil {
 		e, id, err := c.p.find(c.key, c.key.Peer, c.key.Self, c.p.check)
 		switch {
 		case err != nil:
 			news = c.end(err, false)
-		case e == nil && !shut && atomic.LoadUint32(&h.full) != 0:
+		case e == nil && !shut && !left && atomic.LoadUint32(&h.full) != 0:
 			return c.end(noRoom(c.p), false)
 		default:
 			c.remote, c.remoteID = e, id
@@ -223,8 +224,11 @@ func (c *conn) refresh() bool {
 			news = c.end(noRoom(c.p), false) || news
 		}
 	}
-	if shut {
+	switch {
+	case shut:
 		return c.end(errShut, true) || news
+	case left && c.remote == nil:
+		return c.end(errLeftComm, true) || news
 	}
 	return news
 }
@@ -245,6 +249,8 @@ func (c *conn) takenBack() error {
 	}
 	return fmt.Errorf("the peer took back what it had lent: %w", transport.ErrLeft)
 }
+
+var errLeftComm = fmt.Errorf("the peer closed its end of the communicator: %w", transport.ErrLeft)
 
 func noRoom(p *peer) error {
 	return fmt.Errorf("the peer, process %d, has no room for what it sends: %w", p.address.pid, transport.ErrSpace)

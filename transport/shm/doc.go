@@ -12,7 +12,7 @@
 // directory, in whatever containers and namespaces they are. All that a rank
 // sends lies in its own segment:
 //
-//	header     who owns the segment, what must be equal on all ranks, the sleep word
+//	header     who owns the segment, what must be equal on all ranks, the sleep word, the latest communicators that were left
 //	directory  (communicator, channel, from, to) → where that connection's rings are
 //	rings      per stream the peer's count of lines read, a landing: where in the arena a message from the peer is wanted, and 8 lines
 //	staging    per stream some slots, used in turn, for messages that don't fit a line, filled past

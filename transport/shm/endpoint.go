@@ -33,7 +33,9 @@ type Endpoint struct {
 	mu     sync.Mutex // guards what follows; the driver's fields have one user anyway
 	closed bool
 	peers  map[string]*peer
-	final  counters // when closed
+	final  counters       // when closed
+	past   transport.Past // communicators
+	leaves uint64         // as peers read it in our header, to which they can write
 
 	conns    map[transport.Key]*conn
 	lingers  []*conn // closed by us, perhaps still read by the peer
@@ -176,6 +178,9 @@ func (e *Endpoint) Conn(key transport.Key, address []byte) (transport.Conn, erro
 	} else if err != nil {
 		return nil, err
 	}
+	if e.past.Left(key.Comm) {
+		return nil, &transport.PeerError{Transport: "shm", Key: key, Peer: p.name(key.Peer), Op: "connect", Err: fmt.Errorf("we have left the communicator: %w", transport.ErrClosed)}
+	}
 	e.reap()
 	for _, c := range e.lingers {
 		if c.key == key {
@@ -232,7 +237,7 @@ func (e *Endpoint) Progress() bool {
 		for _, c := range p.conns {
 			moved = c.look() || moved
 		}
-		if buries && p.bury() {
+		if buries && p.bury(&e.past) {
 			e.pollfds = nil // it has the descriptor
 		}
 	}
@@ -263,6 +268,26 @@ func (e *Endpoint) Unlink() error { return e.door.close() }
 
 // Path is that socket.
 func (e *Endpoint) Path() string { return e.door.path }
+
+// Leave tells the peers. See transport.Endpoint.
+func (e *Endpoint) Leave(comm uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.past.Left(comm) {
+		return
+	}
+	e.past.Leave(comm, leftMost)
+	h := e.seg.header()
+	atomic.StoreUint64(&h.left[e.leaves%leftMost], comm)
+	e.leaves++
+	atomic.StoreUint64(&h.leaves, e.leaves)
+	e.seg.announce()
+	for _, p := range e.peers {
+		if p.base != nil {
+			p.ring()
+		}
+	}
+}
 
 // Close tells the peers, breaks all conns and frees everything. Peers can still
 // read what was sent to them.

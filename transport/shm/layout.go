@@ -12,7 +12,7 @@ import (
 
 const (
 	segmentMagic  = 0x316d6873_6c636367 // "gcclshm1"
-	layoutVersion = 4
+	layoutVersion = 5
 
 	lengthMask = 1<<30 - 1
 	farBit     = 1 << 30
@@ -26,6 +26,7 @@ const (
 	pieces        = 12
 	entryBytes    = 64
 	probeDistance = 8 // entries of a piece that a key may be in
+	leftMost      = 256
 )
 
 // header is the beginning of a segment. Words that are written while peers read
@@ -46,13 +47,16 @@ type header struct {
 	shut  uint32         // 1: the endpoint was closed
 	_     [88]byte
 
-	gen   uint64 // counts changes of the directory, full and shut
+	gen   uint64 // counts changes of the directory, full, shut and leaves
 	_     [120]byte
 	sleep uint32 // 1: the owner sleeps and wants a futex wake; see transport.Bell
 	_     [124]byte
 
 	counters counters
 	_        [96]byte
+
+	leaves uint64           // communicators that the owner has left
+	left   [leftMost]uint64 // the latest of them, a ring
 }
 
 // counters have one writer, the driver of the segment's owner, and readers that
@@ -174,6 +178,17 @@ func (m mapping) find(k transport.Key, from, to int32, check func(off, n int64) 
 		}
 	}
 	return nil, 0, nil
+}
+
+// left reports whether the owner has left that communicator, as far as it remembers: whoever does not look while it leaves so many more does not hear of it.
+func (m mapping) left(comm uint64) bool {
+	h := m.header()
+	for i := range min(atomic.LoadUint64(&h.leaves), leftMost) {
+		if atomic.LoadUint64(&h.left[i]) == comm {
+			return true
+		}
+	}
+	return false
 }
 
 func (m mapping) bytes(off, n int64) []byte { return unsafe.Slice((*byte)(m.at(off)), n) }

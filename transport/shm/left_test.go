@@ -129,3 +129,50 @@ func TestNonsenseDoesNotLinger(t *testing.T) {
 	reaped(a)
 	require.Empty(t, a.lingers)
 }
+
+// TestLeftIsTold: a peer hears of a communicator that we have left, if it looks before we left very many others, and of no other, whatever
+// it is called; and what an endpoint that is closed has sent us there keeps none of its memory.
+func TestLeftIsTold(t *testing.T) {
+	dir := segmentDir(t)
+	a, b := openIn(t, dir), openIn(t, dir)
+	empty := a.Stats().Memory
+	var conns []transport.Conn
+	for comm := range uint64(2 * leftMost) {
+		c, err := a.Conn(transport.Key{Comm: comm, Self: 0, Peer: 1}, b.Address())
+		require.NoError(t, err)
+		if comm == 0 {
+			require.NoError(t, b.Reach(t.Context(), a.Address()))
+		}
+		if comm < 3 {
+			_, err = c.Stream(0).Send(1, bufOf(filled(100_000, 1)))
+			require.NoError(t, err)
+		}
+		conns = append(conns, c)
+	}
+	recv := func(c transport.Conn) error { _, err := c.Stream(0).Recv(1, bufOf(make([]byte, 8))); return err }
+	require.NoError(t, recv(conns[0]), "0 is no communicator that was left")
+	for comm := range uint64(len(conns)) {
+		b.Leave(comm)
+		b.Leave(comm)
+		require.ErrorIs(t, recv(conns[comm]), transport.ErrLeft)
+		if next := comm + 1; next < uint64(len(conns)) {
+			require.NoError(t, recv(conns[next]))
+		}
+	}
+	for _, c := range conns {
+		require.NoError(t, c.Close())
+	}
+	require.Empty(t, a.lingers)
+	require.Empty(t, a.conns)
+	for _, p := range a.peers {
+		require.Empty(t, p.conns)
+	}
+	require.LessOrEqual(t, a.Stats().Memory, empty+1<<20, "the directory has grown")
+	c, err := a.Conn(transport.Key{Comm: 99_999, Self: 0, Peer: 1}, b.Address())
+	require.NoError(t, err)
+	_, err = c.Stream(0).Send(1, bufOf(filled(100_000, 1)))
+	require.NoError(t, err)
+	b.Leave(99_999)
+	require.NoError(t, a.Close())
+	requireBuried(t, b, a.Address())
+}

@@ -209,8 +209,8 @@ func (p *peer) die() {
 
 // bury lets go of the memory of a process that is dead, or of an endpoint that is closed, once there is nothing in it that anybody could still read: it
 // goes with the last that has it mapped.
-func (p *peer) bury() bool {
-	if len(p.conns) > 0 || p.gone == nil && atomic.LoadUint32(&p.header().shut) == 0 || p.wanted() {
+func (p *peer) bury(past *transport.Past) bool {
+	if len(p.conns) > 0 || p.gone == nil && atomic.LoadUint32(&p.header().shut) == 0 || p.wanted(past) {
 		return false
 	}
 	if p.gone == nil {
@@ -220,8 +220,9 @@ func (p *peer) bury() bool {
 	return true
 }
 
-// wanted reports whether the peer has sent something on a connection whose other end has not been closed, perhaps since it was not opened yet.
-func (p *peer) wanted() bool {
+// wanted reports whether the peer has sent something on a connection whose other end has not been closed, perhaps since it was not opened yet. Of a communicator
+// that our user has left, as past says, it is not wanted.
+func (p *peer) wanted(past *transport.Past) bool {
 	for i := range pieces {
 		off, n := atomic.LoadUint64(&p.header().piece[i]), int64(pieceEntries<<i*entryBytes)
 		if off != firstPieceAt && (i == 0 || !p.holds(off, n, entryBytes) || p.check(int64(off), n) != nil) {
@@ -229,7 +230,8 @@ func (p *peer) wanted() bool {
 		}
 		for k := range int64(pieceEntries << i) {
 			x := (*entry)(p.at(int64(off) + k*entryBytes))
-			if atomic.LoadUint64(&x.state) != entryFree && atomic.LoadUint64(&x.ring) != 0 && atomic.LoadUint64(&x.ack) != atomic.LoadUint64(&x.id) {
+			if atomic.LoadUint64(&x.state) != entryFree && atomic.LoadUint64(&x.ring) != 0 && atomic.LoadUint64(&x.ack) != atomic.LoadUint64(&x.id) &&
+				!past.Left(atomic.LoadUint64(&x.comm)) {
 				return true
 			}
 		}

@@ -25,7 +25,7 @@ func TestLayout(t *testing.T) {
 	require.EqualValues(t, 256, unsafe.Offsetof(h.gen))
 	require.EqualValues(t, 384, unsafe.Offsetof(h.sleep))
 	require.EqualValues(t, 512, unsafe.Offsetof(h.counters))
-	require.EqualValues(t, 640, unsafe.Sizeof(h))
+	require.EqualValues(t, 2696, unsafe.Sizeof(h))
 	require.LessOrEqual(t, unsafe.Sizeof(h), uintptr(firstPieceAt))
 	require.EqualValues(t, entryBytes, unsafe.Sizeof(entry{}))
 	require.EqualValues(t, headerBytes, firstPieceAt+pieceEntries*entryBytes)

@@ -69,12 +69,15 @@ func (e *endpoint) join(m *meet, c *conn) {
 
 // refuses says how a peer is answered that comes for a key that cannot have a meet.
 func (e *endpoint) refuses(k transport.Key) (v verdict, reason string) {
+	if e.meets[k] != nil {
+		return welcome, "" // also when our user has left: what it sent may still be to leave
+	}
 	switch why, over := e.past.Of(k); {
 	case why != nil:
 		return refused(k, why)
 	case over:
 		return later, "connected already"
-	case e.meets[k] == nil && e.unasked >= e.most():
+	case e.unasked >= e.most():
 		return noEntry, fmt.Sprintf("%d connections are known already that nobody has asked for", e.unasked)
 	}
 	return welcome, ""
@@ -243,6 +246,45 @@ func (e *endpoint) leave(c *conn) {
 	delete(e.meets, c.key)
 }
 
+// Leave ends what only peers have asked for.
+func (e *endpoint) Leave(comm uint64) {
+	var conns []*conn
+	e.mu.Lock()
+	if !e.closed {
+		e.past.Leave(comm, e.most())
+		for k, m := range e.meets {
+			if k.Comm != comm || m.conn != nil {
+				continue
+			}
+			if !m.over {
+				e.end(m, errLeftBefore)
+			}
+			if c := e.adopt(m); c != nil {
+				conns = append(conns, c)
+				continue
+			}
+			delete(e.meets, k)
+			e.unasked--
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// adopt gives a connection that nobody has asked for a conn, which ends as all do: its peer is to know that it is no death. Nil: there is no connection.
+// e.mu is held, or nobody else is left.
+func (e *endpoint) adopt(m *meet) *conn {
+	if m.link == nil || m.conn != nil {
+		return nil
+	}
+	c := newConn(e, m, address{})
+	e.join(m, c)
+	e.deliver(m)
+	return c
+}
+
 // deliver hands the link to the conn. e.mu is held.
 func (e *endpoint) deliver(m *meet) {
 	l := m.link
@@ -251,17 +293,13 @@ func (e *endpoint) deliver(m *meet) {
 	e.poke()
 }
 
-// drop ends what is not a connection yet. One that nobody has asked for gets a conn, which ends as all do: its peer is to know that it is no death.
-// e.mu need not be held, for nobody else is left.
+// drop ends what is not a connection yet. e.mu need not be held, for nobody else is left.
 func (e *endpoint) drop(m *meet) {
 	m.cancel()
 	for attempt := range m.incoming {
 		m.forget(attempt)
 	}
-	if m.link != nil {
-		e.join(m, newConn(e, m, address{}))
-		e.deliver(m)
-	}
+	e.adopt(m)
 }
 
 func (l *link) close() {

@@ -74,6 +74,39 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestLeftConnsAreForgotten: what peers have connected for a communicator that our user leaves, or connect later, stays at neither end, and what is
+// remembered of those left is bounded.
+func TestLeftConnsAreForgotten(t *testing.T) {
+	const most, comms = 4, 20
+	a, b := remember(openAt(t, Config{}, small), most), remember(openAt(t, Config{}, small), most)
+	for n := range comms {
+		k := transport.Key{Comm: uint64(n), Self: int32(n % 2), Peer: int32(1 - n%2)}
+		if n%4 < 2 {
+			b.Leave(k.Comm)
+		}
+		x, err := a.Conn(k, b.Address())
+		require.NoError(t, err)
+		if n%4 >= 2 {
+			wait(t, "the connection", x.(*conn).ready, a)
+			b.Leave(k.Comm)
+		}
+		wait(t, "the error", func() bool { _, err = x.Stream(0).Recv(1, transport.Buf{}); return err != nil }, a, b)
+		require.ErrorIs(t, err, transport.ErrLeft)
+		require.NoError(t, x.Close())
+		a.Leave(k.Comm)
+		_, err = b.Conn(transport.Key{Comm: k.Comm, Self: k.Peer, Peer: k.Self}, a.Address())
+		require.ErrorIs(t, err, transport.ErrClosed)
+	}
+	for _, e := range []*endpoint{a, b} {
+		wait(t, "nothing to be left", func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.meets) == 0 && len(e.conns) == 0 && e.unasked == 0
+		}, a, b)
+		require.LessOrEqual(t, e.past.Len(), 2*most)
+	}
+}
+
 // TestUnusedEndLeaves: the peer of a connection whose end nobody has asked for learns that its endpoint was closed, whatever it has sent there;
 // it must not look like a death.
 func TestUnusedEndLeaves(t *testing.T) {

@@ -56,6 +56,8 @@ func Run(t *testing.T, open Provider) {
 		{"TooLong", testTooLong},
 		{"ConnClosed", testConnClosed},
 		{"Left", testLeft},
+		{"Leave", testLeave},
+		{"LeaveMany", testLeaveMany},
 		{"EndpointClosed", testEndpointClosed},
 		{"ClosedWhileSending", testClosedWhileSending},
 		{"CloseOwn", testCloseOwn},

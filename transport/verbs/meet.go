@@ -24,6 +24,7 @@ type meet struct {
 	err   error // why there will be no connection
 	over  bool  // connected or failed
 	begun bool
+	peer  address // then
 	// before says that there was a connection, which was parked; lacking, since when there is no room for QPs.
 	before  bool
 	lacking time.Time
@@ -88,7 +89,7 @@ func (e *endpoint) begin(m *meet, a address) {
 	if m.begun || m.over || e.closed {
 		return
 	}
-	m.begun = true
+	m.begun, m.peer = true, a
 	ctx, before := m.setUp, m.before
 	e.wg.Go(func() { e.search(ctx, m, a, before) })
 }
@@ -186,6 +187,45 @@ func (e *endpoint) leave(c *conn) {
 	}
 }
 
+// Leave ends what only peers have asked for.
+func (e *endpoint) Leave(comm uint64) {
+	var conns []*conn
+	e.mu.Lock()
+	if !e.closed {
+		e.past.Leave(comm, e.most())
+		for k, m := range e.meets {
+			if k.Comm != comm || m.conn != nil {
+				continue
+			}
+			if !m.over {
+				e.end(m, errLeftBefore)
+			}
+			if c := e.adopt(m); c != nil {
+				conns = append(conns, c)
+				continue
+			}
+			delete(e.meets, k)
+			e.unasked--
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// adopt gives a connection that nobody has asked for a conn, which ends as all do: its peer is to know that it is no death, and its QPs go when nobody
+// polls. Nil: there is no connection. e.mu is held, or nobody else is left.
+func (e *endpoint) adopt(m *meet) *conn {
+	if m.link == nil || m.conn != nil {
+		return nil
+	}
+	c := newConn(e, m.key, m.peer)
+	e.join(m, c)
+	e.deliver(m)
+	return c
+}
+
 // deliver hands the link to the conn. e.mu is held.
 func (e *endpoint) deliver(m *meet) {
 	m.conn.arrived.Store(m.link)
@@ -193,15 +233,12 @@ func (e *endpoint) deliver(m *meet) {
 	e.poke()
 }
 
-// drop ends a search. A connection that nobody has asked for gets a conn, which ends as all do: its peer is to know that it is no death. e.mu need
-// not be held, for nobody else is left.
+// drop ends a search. e.mu need not be held, for nobody else is left.
 func (e *endpoint) drop(m *meet) {
 	m.cancel()
-	if m.link == nil {
-		return
-	}
 	if m.conn == nil {
-		e.join(m, newConn(e, m.key, address{}))
+		e.adopt(m)
+	} else if m.link != nil {
+		e.deliver(m)
 	}
-	e.deliver(m)
 }

@@ -69,6 +69,31 @@ func TestClosedConnsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestLeftIsForgotten: of a communicator that our user leaves nothing stays that peers came for, and who comes later is told.
+func TestLeftIsForgotten(t *testing.T) {
+	const most = 4
+	e := &endpoint{ctx: context.Background(), epoll: -1, event: -1, meets: map[transport.Key]*meet{}, remembers: most}
+	for n := range uint64(3 * most) {
+		k := transport.Key{Comm: n, Self: 1}
+		v, reason := e.admit(k, &hello{kind: kindOffer})
+		require.Equal(t, welcome, v, reason)
+		m := e.meets[k]
+		for range 2 {
+			e.Leave(n)
+		}
+		require.Error(t, m.setUp.Err())
+		require.Empty(t, e.meets)
+		require.Zero(t, e.unasked)
+		v, reason = e.admit(k, &hello{kind: kindOffer})
+		require.Equal(t, left, v)
+		require.Contains(t, reason, "rank 1 has closed the connection")
+		require.ErrorIs(t, e.establish(k, &link{}), errLater, "what was under way")
+		require.Empty(t, e.meets)
+	}
+	require.Equal(t, most, e.past.Len())
+	require.Empty(t, e.conns)
+}
+
 // deviceless is an endpoint whose device has failed, so that its connections go over TCP.
 func deviceless(t *testing.T) *endpoint {
 	c := small()
