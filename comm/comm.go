@@ -266,8 +266,19 @@ func (c *Comm) Close() error {
 	c.watcher.Wait()
 	c.fail(ErrClosed)
 	c.failPorts()
+	c.leave()
 	c.err = errors.Join(c.session.Close(), c.leaveGPU(), c.family.drop()) // to free memory of GPUs may wait for what runs there: others need not
 	return c.err
+}
+
+// leave has our endpoints, which others of the family go on with, forget what peers have connected for us, perhaps before we asked. The ports have failed.
+func (c *Comm) leave() {
+	f := c.family
+	f.driver.Exclusive(func() {
+		for _, e := range f.endpoints {
+			e.Leave(c.id)
+		}
+	})
 }
 
 // ranks are the peers of a stalled port in order, each once; a pair has only one.

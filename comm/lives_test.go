@@ -2,6 +2,8 @@ package comm_test
 
 import (
 	"errors"
+	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -43,6 +45,61 @@ func TestChildrenLetGo(t *testing.T) {
 			})
 			assert.Eventually(t, func() bool { return conns() <= before }, time.Minute, time.Millisecond, "%s: %d connections, %d before", kind, conns(), before)
 		}
+	}
+}
+
+// TestAbandonedChildrenLetGo: of a communicator of Split on which one rank sends, and the other fails before it has asked for the connection, nothing stays
+// while the family goes on, at neither.
+func TestAbandonedChildrenLetGo(t *testing.T) {
+	for kind, edit := range transports() {
+		t.Run(kind, func(t *testing.T) {
+			comms := world(t, 2, func(r int, c *comm.Config) { edit(r, c); c.Logger = slog.New(slog.DiscardHandler) })
+			held := func() (n int64) {
+				for _, c := range comms {
+					s := c.Stats().Transports[kind]
+					n += s.Memory + int64(s.Conns)
+				}
+				return n
+			}
+			descriptors := func() int {
+				all, err := os.ReadDir("/proc/self/fd")
+				assert.NoError(t, err)
+				return len(all)
+			}
+			meet := func() {
+				each(2, func(r int) {
+					in, out := make([]int64, 100_000), make([]int64, 100_000)
+					assert.NoError(t, comm.AllReduce(background, comms[r], out, in, kernels.Sum))
+				})
+			}
+			for range 20 { // what the world's own connections grow to
+				meet()
+			}
+			before, fds := held(), descriptors()
+			for n := range 100 {
+				sent := make(chan struct{})
+				each(2, func(r int) {
+					sub, err := comms[r].Split(background, 0, r)
+					if !assert.NoError(t, err) {
+						close(sent)
+						return
+					}
+					if r == n%2 {
+						assert.NoError(t, comm.Send(background, sub, make([]int64, 1000), 1-r))
+						close(sent)
+					} else {
+						<-sent
+						sub.Abort(errors.New("not what was meant"))
+					}
+					assert.NoError(t, sub.Close())
+				})
+			}
+			for deadline := time.Now().Add(20 * time.Second); held() > before || descriptors() > fds; meet() {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d bytes and %d descriptors, before %d and %d", held(), descriptors(), before, fds)
+				}
+			}
+		})
 	}
 }
 
