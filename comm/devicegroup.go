@@ -68,6 +68,20 @@ func orderOf(calls []Call) groupOrder {
 	return nil
 }
 
+// comesBehind reports whether a call on GPUs of one process touches what earlier calls of its Group write which are of other communicators, or the
+// other way round. Those of its own one has the communicator do in order.
+func (c *Call) comesBehind(calls []Call) bool {
+	if c.Comm.gpu == nil {
+		return false
+	}
+	for i := range calls {
+		if calls[i].Comm != c.Comm && calls[i].Comm.gpu != nil && c.awaits(calls[i:i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
 // follow has a call's stream wait for those of earlier calls of the Group that touch what it writes, or the other way round. Those are queued. Of calls by
 // proxies, which know their streams, none waits for another; and none where one stream is captured in a graph and the other is not.
 func (g groupOrder) follow(call *Call) (err error) {
@@ -80,7 +94,7 @@ func (g groupOrder) follow(call *Call) (err error) {
 	}()
 	for i := range g[:min(len(g), max(call.place-1, 0))] {
 		o := &g[i]
-		if o.Comm.proxy == nil && call.Comm.proxy == nil || o.Stream == call.Stream || o.memory().Device != call.memory().Device || own == nil || own.Device.Device() != o.memory().Device || call.proxies() && o.proxies() || !call.awaits([]Call{*o}) {
+		if o.Comm.proxy == nil && call.Comm.proxy == nil && o.Comm == call.Comm || o.Stream == call.Stream || o.memory().Device != call.memory().Device || own == nil || own.Device.Device() != o.memory().Device || call.proxies() && o.proxies() || !call.awaits([]Call{*o}) {
 			continue
 		}
 		ours, err := own.Capturing(call.Stream)

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/gccl-project/gccl/kernels/cpu"
@@ -86,12 +87,18 @@ func Group(ctx context.Context, calls ...Call) error {
 		}
 	}
 	var some [16]*run
-	runs := some[:0]
+	runs := some[:0] // by call; nil: there is none, or it is done
 	var errs []error
+	var later []int // calls in one process that come behind such of other communicators
 	held := holdDevice(calls)
 	queue := deviceGroup{order: orderOf(calls)}
 	for i := range calls {
+		runs = append(runs, nil)
 		if !calls[i].memory().Device.IsHost() {
+			if calls[i].comesBehind(calls[:i]) || slices.ContainsFunc(later, func(k int) bool { return calls[k].Comm == calls[i].Comm }) {
+				later = append(later, i)
+				continue
+			}
 			if calls[i].Comm.proxy != nil {
 				defer calls[i].Comm.endWith(ctx)()
 			}
@@ -103,17 +110,62 @@ func Group(ctx context.Context, calls ...Call) error {
 		if err != nil {
 			errs = append(errs, err)
 		} else {
-			runs = append(runs, r)
+			runs[i] = r
 		}
 	}
 	if held != nil {
 		held.Release()
 	}
 	errs = append(errs, queue.rest()...)
-	for _, r := range runs {
-		if err := r.finish(ctx, false); err != nil {
-			errs = append(errs, err)
+	finish := func(i int) {
+		if r := runs[i]; r != nil {
+			runs[i] = nil
+			if err := r.finish(ctx, false); err != nil {
+				errs = append(errs, err)
+			}
 		}
+	}
+	for len(later) > 0 { // what they come behind is queued when all its ranks have called, and not before
+		var next []int
+		for _, i := range later {
+			call := calls[i]
+			waits := slices.ContainsFunc(next, func(k int) bool { return calls[k].Comm == call.Comm || call.comesBehind(calls[k:k+1]) })
+			for k := range calls[:i] {
+				waits = waits || runs[k] != nil && call.comesBehind(calls[k:k+1])
+			}
+			if waits {
+				next = append(next, i)
+				continue
+			}
+			call.place = i + 1
+			err := queue.order.follow(&call)
+			if err == nil {
+				runs[i], _, err = call.Comm.start(&call, leaves)
+			}
+			if err != nil {
+				runs[i], errs = nil, append(errs, err)
+			}
+		}
+		first, moved := -1, len(next) < len(later)
+		for _, i := range next {
+			for k := range calls[:i] {
+				if r := runs[k]; r == nil || !calls[i].comesBehind(calls[k:k+1]) {
+					continue
+				} else if !r.queued || r.ticket.Queued() {
+					finish(k)
+					moved = true
+				} else if first < 0 {
+					first = k
+				}
+			}
+		}
+		if !moved && first >= 0 { // else what another rank of ours has here may be what it waits for
+			finish(first)
+		}
+		later = next
+	}
+	for i := range runs {
+		finish(i)
 	}
 	return errors.Join(errs...)
 }
