@@ -17,6 +17,7 @@ import (
 
 	"github.com/gccl-project/gccl/bootstrap"
 	"github.com/gccl-project/gccl/bootstrap/bootstraptest"
+	"github.com/gccl-project/gccl/collective"
 	"github.com/gccl-project/gccl/collective/engine"
 	"github.com/gccl-project/gccl/comm"
 	"github.com/gccl-project/gccl/kernels"
@@ -370,6 +371,29 @@ func TestMismatch(t *testing.T) {
 				})
 				require.Equal(t, []bool{true, true, true}, found, "%s, %s: who says mismatch", w.name, algorithm)
 			})
+		}
+	}
+}
+
+// Ranks that name different roots are told so: at once, or at one of their next calls where their part is over, for nobody sends to who only gives.
+func TestMismatchOfRoots(t *testing.T) {
+	for _, kind := range []comm.Kind{comm.KindReduce, comm.KindBroadcast} {
+		for _, a := range collective.Catalog(collective.Kind(kind)) {
+			for n := 2; n < 5; n++ {
+				synctest.Test(t, func(t *testing.T) {
+					comms := simulated(t, n, func(_ int, c *comm.Config) { c.Algorithm = a.Name })
+					each(n, func(r int) {
+						m := kernels.MemOf(make([]int64, 100))
+						err := comms[r].Do(background, comm.Call{Kind: kind, Src: m, Dst: m, Count: 100, DType: kernels.Int64, Root: min(r, 1)})
+						for k := 0; err == nil && k < 2; k++ { // the others may be through with that one, too, when they find out
+							err = comms[r].Barrier(background)
+						}
+						if !errors.Is(err, comm.ErrMismatch) {
+							t.Errorf("%v by %s, %d ranks: rank %d: %v, want a mismatch", kind, a.Name, n, r, err)
+						}
+					})
+				})
+			}
 		}
 	}
 }
