@@ -128,18 +128,24 @@ func TestNoGoodbye(t *testing.T) {
 	}
 }
 
-// TestResetIsNamed: the kernel tells that a peer reset a connection once, to who sends next or to who reads next. A receive says so in both cases.
+// TestResetIsNamed: the kernel tells that a connection was reset once, to who sends next or to who reads next. A receive says so in both cases, at both
+// ends: at the one whose socket is no longer connected the kernel says that then.
 func TestResetIsNamed(t *testing.T) {
-	for name, sends := range map[string]bool{"seen by a receive": false, "seen by a send": true} {
+	for name, row := range map[string]struct{ sends, ours bool }{
+		"seen by a receive": {}, "seen by a send": {sends: true}, "of ours, seen by a receive": {ours: true}, "of ours, seen by a send": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := openAt(t, Config{}, small), openAt(t, Config{}, small)
 			x, y := connect(t, a, b)
 			pass(t, x.Stream(0), y.Stream(0), 8, a, b)
 			fd := y.(*conn).flows[0].fd
+			if row.ours {
+				fd = x.(*conn).flows[0].fd
+			}
 			nowhere := make([]byte, 16) // AF_UNSPEC: the connection ends with a reset
 			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nowhere[0])), 16)
 			require.Zero(t, errno)
-			if sends {
+			if row.sends {
 				_, err := x.Stream(0).Send(1, bufOf(make([]byte, 8)))
 				require.ErrorIs(t, err, unix.ECONNRESET)
 			}

@@ -79,13 +79,12 @@ func (f *flow) pump(stop *stream) (moved bool) {
 		case errno == unix.EAGAIN:
 			f.drained = true
 			return moved
+		case (n == 0 || errno == unix.ENOTCONN) && errors.Is(c.unsendable, unix.ECONNRESET):
+			f.end = c.unsendable // the kernel says so once, to who sends or to who reads
 		case errno != 0:
 			f.end = c.blame(errno)
 		case n == 0:
 			f.end = errNoGoodbye
-			if errors.Is(c.unsendable, unix.ECONNRESET) { // which the kernel says once, to who sends or to who reads
-				f.end = c.unsendable
-			}
 		default:
 			moved = true
 			read += n
