@@ -69,13 +69,13 @@ func orderOf(calls []Call) groupOrder {
 }
 
 // comesBehind reports whether a call on GPUs of one process touches what earlier calls of its Group write which are of other communicators, or the
-// other way round. Those of its own one has the communicator do in order.
+// other way round. Those of its own one, of all ranks, has the communicator do in order.
 func (c *Call) comesBehind(calls []Call) bool {
 	if c.Comm.gpu == nil {
 		return false
 	}
 	for i := range calls {
-		if calls[i].Comm != c.Comm && calls[i].Comm.gpu != nil && c.awaits(calls[i:i+1]) {
+		if calls[i].Comm.id != c.Comm.id && calls[i].Comm.gpu != nil && c.awaits(calls[i:i+1]) {
 			return true
 		}
 	}

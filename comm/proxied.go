@@ -64,10 +64,12 @@ func (c *Call) awaits(others []Call) bool {
 		return false
 	}
 	x := memory(c)
-	return slices.ContainsFunc(others, func(o Call) bool {
-		y := memory(&o)
-		return x.touches(&y)
-	})
+	for i := range others { // not by value, which would allocate
+		if y := memory(&others[i]); x.touches(&y) {
+			return true
+		}
+	}
+	return false
 }
 
 // behind returns which of the calls by proxies that came before this one in a Group are queued before it, and which after it: collectives
